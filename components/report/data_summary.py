@@ -124,13 +124,14 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
         view = stats_artifact_utils.load_statistics(statistics, split)
         for feature in view.get_default_slice_or_die().proto().features:
             common, summary = _common(feature)
+            count, missing = _present(common)
             found.append(
                 FeatureStatistics(
                     split=split,
                     feature=feature.name or ".".join(feature.path.step),
                     kind=statistics_pb2.FeatureNameStatistics.Type.Name(feature.type).lower(),
-                    count=int(common.num_non_missing),
-                    missing=int(common.num_missing),
+                    count=count,
+                    missing=missing,
                     summary=summary,
                     numbers=_numbers(feature.num_stats) if feature.HasField("num_stats") else {},
                     most_frequent={
@@ -139,6 +140,16 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
                 )
             )
     return sorted(found, key=lambda row: row.feature)
+
+
+def _present(common: Any) -> tuple[int, int]:
+    """Examples with a value, and examples without.
+
+    CsvExampleGen writes a missing value as an empty list, which TFDV does not count as missing.
+    """
+    is_single = common.max_num_values <= 1
+    count = common.tot_num_values if is_single else common.num_non_missing
+    return int(count), int(common.num_non_missing + common.num_missing - count)
 
 
 def _common(feature: Any) -> tuple[Any, str]:

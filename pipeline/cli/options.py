@@ -33,7 +33,8 @@ def settings_options(command: Decorated) -> Decorated:
         default=DEFAULT_CONFIG,
         show_default=True,
         metavar="NAME|FILE",
-        help="A preset (quickstart, cifar10, regression, taxi) or a YAML file of settings.",
+        help="A preset (cifar10, language_model, pictures, quickstart, regression, taxi, unet) or "
+        "a YAML file of settings.",
     )(command)
 
 
@@ -42,9 +43,9 @@ def data_option(command: Decorated) -> Decorated:
     return click.option(
         "--data",
         metavar="PATH|sample|download",
-        help="The data: an archive or folder with the layout of CIFAR (a path, or a gs://, s3:// "
-        "or minio:// URI), the generated sample, or the published archive. Default: data.source "
-        "of the config.",
+        help="The data: what the task reads, such as an archive or folder with the layout of CIFAR "
+        "(a path, or a gs://, s3:// or minio:// URI) or a text file; the generated sample; or the "
+        "published archive. Default: data.source of the config.",
     )(command)
 
 

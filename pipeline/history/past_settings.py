@@ -51,8 +51,9 @@ def defaults() -> Flat:
 
 def base(pipeline: str) -> tuple[str, Flat]:
     """The preset with the pipeline's name, or ``defaults`` if there is none; and its settings."""
-    if pipeline in pipeline_settings.presets():
-        return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
+    preset = pipeline.replace("-", "_")  # a pipeline's name has no underscore
+    if preset in pipeline_settings.presets():
+        return preset, flat(pipeline_settings.recorded(pipeline_settings.load(preset)))
     return "defaults", defaults()
 
 

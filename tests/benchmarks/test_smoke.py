@@ -54,6 +54,10 @@ RUNS = {
         "--rounds 1 --side tensorflow --side latest-blessed",
         rf"^latest-blessed +{NUMBER} \(.*\) +more than tensorflow: +{NUMBER}$",
     ),
+    "taxi": (
+        "--seeds 1 --steps 5",
+        rf"^seconds, ours / template: {NUMBER} \(",
+    ),
     "training_loop": (
         "--model cnn --rounds 1 --steps 1 --batch 8",
         rf"^cnn +ours +[\d,]+ +fit +[\d,]+ +ours / fit {NUMBER} \(",
@@ -65,7 +69,7 @@ RUNS = {
 }
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
-FULL = ("pipeline_overhead", "soak")
+FULL = ("pipeline_overhead", "soak", "taxi")
 """Two minutes each: whole pipelines."""
 
 

@@ -40,6 +40,14 @@ def test_history_leaves_out_what_earlier_versions_recorded():
     assert known.keys() >= past_settings.defaults().keys()
 
 
+@pytest.mark.parametrize("preset", pipeline_settings.presets())
+def test_history_compares_with_the_preset(preset):
+    settings = load(preset)
+    found, base = past_settings.base(settings.name)
+    whole = past_settings.flat(pipeline_settings.recorded(settings))
+    assert found == preset and past_settings.changed(whole, base) == {}
+
+
 def test_config_shows_no_secret():
     settings = load("quickstart", PLANTED)
     env = yaml.safe_load(describe_settings.as_yaml(settings))["kubeflow"]["every_step"]["env"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stagecraft.pipeline.cli.commands.run import run
 from stagecraft.pipeline.settings import SettingsError, load, presets
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -9,6 +10,17 @@ from stagecraft.trainer_module.settings import TrainingSettings
 @pytest.mark.parametrize("preset", presets())
 def test_presets_are_valid(preset):
     assert load(preset).name == preset.replace("_", "-")
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_blesses_against_a_threshold(preset):
+    evaluate = load(preset).evaluate
+    assert evaluate.min_accuracy or evaluate.thresholds
+
+
+def test_the_help_of_config_names_all_presets():
+    [option] = (each for each in run.params if each.name == "config")
+    assert f"({', '.join(presets())})" in option.help
 
 
 def test_quickstart_and_cifar10_are_presets():

@@ -82,13 +82,8 @@ def export(
     # All that the signatures use must be reachable from the module.
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
-    signatures = _signatures(
-        model,
-        loader.apply_transform_model,
-        transform,
-        task,
-        schema_path,
-    )
+    served = _served(model, loader.apply_transform_model, transform, task, schema_path)
+    signatures = _signatures(model, served, task)
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
@@ -102,7 +97,7 @@ def export(
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
             pathlib.Path(aside, assets.METRICS).write_text(text)
-        if samples := task.samples(model, transform):
+        if samples := task.samples(served):
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
             pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")
         if with_keras:
@@ -120,16 +115,13 @@ class _Loader(SavedModelLoader):
         return sorted(super()._get_unfed_input_keys(input_tensor_keys))
 
 
-def _signatures(
+def _served(
     model: keras.Model,
     transform: Callable[[Tensors], Tensors],
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
-) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    raw_spec = graph.raw_feature_spec()
-
-    # Functions, not methods: saved_model.save refuses a method with an input signature.
+) -> Served:
     def call(inputs: Nest) -> Nest:
         return model(inputs, training=False)
 
@@ -137,17 +129,25 @@ def _signatures(
         inputs = task.batch(transform(raw), weights=None).inputs
         return task.outputs(call(inputs), schema_path)
 
+    raw_spec = graph.raw_feature_spec()
+    return Served(
+        predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+    )
+
+
+def _signatures(
+    model: keras.Model, served: Served, task: Task
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    transform, raw_spec = served.transform, served.raw_spec
+
+    # Functions, not methods: saved_model.save refuses a method with an input signature.
     def serving_default(examples: tf.Tensor) -> Tensors:
         # The model's features alone: a request has no label.
-        served = {name: raw_spec[name] for name in task.served_features}
-        return predict(tf.io.parse_example(examples, served))
+        requested = {name: raw_spec[name] for name in task.served_features}
+        return served.predict(tf.io.parse_example(examples, requested))
 
     def transform_features(examples: tf.Tensor) -> Tensors:
         return dict(transform(tf.io.parse_example(examples, raw_spec)))
-
-    served = Served(
-        predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
-    )
 
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))

@@ -24,9 +24,13 @@ def metric(name: str, value: float | None) -> str:
     return "–" if value is None else evaluation.number(value)
 
 
+_SPELLED = {"auc": "AUC", "iou": "IoU", "mae": "MAE", "mse": "MSE", "r2": "R²"}
+
+
 def title(name: str) -> str:
     """A metric's name as a heading: ``top_3_accuracy`` -> ``Top 3 accuracy``."""
-    return name.replace("_", " ").capitalize()
+    text = " ".join(_SPELLED.get(word, word) for word in name.split("_"))
+    return text[:1].upper() + text[1:]
 
 
 def number(value: float | None) -> str:

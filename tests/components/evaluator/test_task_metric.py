@@ -151,7 +151,7 @@ def test_the_report_shows_it(blessed, data):
     }
     report = collect(given, pipeline="prices", run_id="one", settings="task: {name: houses}")
     text = page.render(report)
-    assert f"Mse {expected(GOOD)['mse']:.4f} on 60 test examples" in text
+    assert f"MSE {expected(GOOD)['mse']:.4f} on 60 test examples" in text
     assert re.findall(r'<section id="([\w-]+)"', text) == [
         "residuals", "slices", "data", "lineage", "reproduce",
     ]  # fmt: skip

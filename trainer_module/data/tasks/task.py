@@ -184,13 +184,8 @@ class Task(Entry):
         """
         return {}
 
-    def samples(self, model: Any, transform: Any) -> Mapping[str, str]:
-        """What the trained model makes of some inputs, as text by input; none by default.
-
-        Args:
-            model: the Keras model, with the exported weights.
-            transform: ``TFTransformOutput``, with the vocabularies.
-        """
+    def samples(self, served: Served) -> Mapping[str, str]:
+        """What the trained model makes of some inputs, as text by input; none by default."""
         return {}
 
     def input_text(self) -> str:

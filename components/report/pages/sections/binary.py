@@ -1,4 +1,4 @@
-"""A binary classifier: ROC curve and calibration.
+"""A binary classifier: confusion matrix, ROC curve and calibration.
 
 The curve has the true positive rate over the false positive rate of all thresholds (Fawcett 2006,
 "An introduction to ROC analysis", algorithm 1).
@@ -13,18 +13,18 @@ from matplotlib.ticker import PercentFormatter
 
 from stagecraft.components.report.pages import formats
 from stagecraft.components.report.pages.charts import SIZE, Chart
-from stagecraft.components.report.pages.sections.content import Content
+from stagecraft.components.report.pages.sections.content import Content, Table
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import ReportData
 
-TITLE = "Thresholds and calibration"
+TITLE = "Confusions, thresholds and calibration"
 
 _BINS = 10
 _DASHED = (0, (4, 3))
 
 
 def show(report: ReportData) -> Content | None:
-    """Both charts, from ``probability`` and ``actual`` (0 or 1) of ``Task.sampled``."""
+    """All three, from ``probability`` and ``actual`` (0 or 1) of ``Task.sampled``."""
     sampled = report.quality.sampled if report.quality else {}
     if not sampled.get("actual") or "probability" not in sampled:
         return None
@@ -41,7 +41,16 @@ def show(report: ReportData) -> Content | None:
         f"From {formats.number(len(actual))} {report.task.noun} of the split eval. Positive: "
         f"{formats.percent(positive)}; mean predicted probability: {formats.percent(mean)}."
     )
-    return Content(text, charts)
+    return Content(text, charts, [_matrix(actual, probability, weight)])
+
+
+def _matrix(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Table:
+    chosen = (probability > 0.5).astype(int)
+    rows = []
+    for label in (0, 1):
+        counts = np.bincount(chosen, weight * (actual == label), minlength=2)
+        rows.append((str(label), *map(formats.number, counts)))
+    return Table("Confusion matrix", ("Actual", "Predicted 0", "Predicted 1"), rows)
 
 
 def rates(

@@ -10,6 +10,7 @@ TITLE = "Features"
 
 _COLUMNS = ("mean", "std", "min", "median", "max")
 _VALUES = 5
+_NONE = "–"
 
 
 def show(report: ReportData) -> Content | None:
@@ -33,7 +34,7 @@ def _counts(each: FeatureStatistics) -> tuple[str, ...]:
 
 
 def _number(each: FeatureStatistics) -> tuple[str, ...]:
-    shown = (f"{each.numbers[name]:,.4g}" for name in _COLUMNS)
+    shown = (f"{each.numbers[name]:,.4g}" if each.count else _NONE for name in _COLUMNS)
     return (*_counts(each), formats.number(each.numbers["zeros"]), *shown)
 
 

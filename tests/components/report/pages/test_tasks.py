@@ -13,8 +13,8 @@ from markupsafe import escape
 
 from stagecraft.components.evaluator.evaluation import Slice
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.pages import model_card, page, quality_text
-from stagecraft.components.report.pages.sections import binary
+from stagecraft.components.report.pages import formats, model_card, page, quality_text
+from stagecraft.components.report.pages.sections import binary, features
 from stagecraft.components.report.report_data import (
     FeatureStatistics,
     Quality,
@@ -105,7 +105,7 @@ def test_the_page(rendered, houses, messages):
         "training", "residuals", "features", "slices", "samples",
         "data", "topology", "pipeline", "lineage", "reproduce",
     ]  # fmt: skip
-    assert "<h1>Mse 0.2500 on 2,000 test examples</h1>" in rendered
+    assert "<h1>MSE 0.2500 on 2,000 test examples</h1>" in rendered
     texts = (quality_text.required(houses.quality), quality_text.compared(houses.quality))
     for text in (*texts, quality_text.worst_slice(houses)):
         messages.check(text)
@@ -128,10 +128,10 @@ def test_the_charts_describe_what_they_show(rendered):
 
 
 def test_verdict_summary_and_card(houses):
-    verdict = "Mse 0.2500 on 2,000 examples (last blessed model: 0.3000). Blessed and pushed"
+    verdict = "MSE 0.2500 on 2,000 examples (last blessed model: 0.3000). Blessed and pushed"
     assert quality_text.verdict(houses).startswith(verdict)
     summary = page.summary(houses)
-    assert "| Mae | **0.4000** |" in summary and "recall" not in summary
+    assert "| MAE | **0.4000** |" in summary and "recall" not in summary
     card = model_card.as_json(houses)
     assert card["model_parameters"]["input_format"] == HOUSES.input_text()
     assert card["model_parameters"]["output_format"] == "a price"
@@ -159,6 +159,21 @@ def test_what_kubeflow_shows(houses):
 def test_a_section_without_its_numbers_is_left_out(houses, sampled):
     text = page.render(dataclasses.replace(houses, quality=quality(sampled=sampled, slices=())))
     assert 'id="residuals"' not in text and 'id="slices"' not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("mean_iou", "Mean IoU"), ("r2", "R²"), ("auc", "AUC"), ("top_3_accuracy", "Top 3 accuracy")],
+)
+def test_metrics_have_their_usual_names(name, title):
+    assert formats.title(name) == title
+
+
+def test_a_feature_without_values_has_no_statistics(houses):
+    empty = dataclasses.replace(houses.data.features[0], count=0, missing=61)
+    data = dataclasses.replace(houses.data, features=[empty])
+    content = features.show(dataclasses.replace(houses, data=data))
+    assert content.tables[0].rows == [("area", "train", "0", "61", "7", *["–"] * 5)]
 
 
 def test_a_task_that_is_gone(houses):
@@ -207,6 +222,8 @@ def test_a_binary_classifier(houses):
     text = page.render(dataclasses.replace(houses, quality=given, task=task))
     assert "the area 1.000." in text
     assert "50 predictions, mean 75%, positive 100%" in text
+    content = binary.show(dataclasses.replace(houses, quality=given, task=task))
+    assert content is not None and content.tables[0].rows == [("0", "50", "0"), ("1", "0", "50")]
     alone = sampled | {"actual": [1.0] * 100}
     given = quality(sampled=alone, **changes)
     assert binary.show(dataclasses.replace(houses, quality=given, task=task)) is None

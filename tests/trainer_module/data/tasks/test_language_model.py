@@ -17,6 +17,7 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LANGUAGE_MODEL, LanguageModel
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.training import assets
 from stagecraft.trainer_module.training.export import export
 
 LENGTH, SIZE, NEW = 16, 40, 5
@@ -131,6 +132,10 @@ def test_the_export_continues_a_prompt_in_plain_tensorflow(graph, model, tmp_pat
     assert ran.returncode == 0, ran.stderr[-3000:]
     greedy, drawn, again, other = json.loads(ran.stdout)
     assert [len(text) for text in greedy] == [NEW] * 4
+    samples = json.loads((tmp_path / "model" / assets.SAMPLES).read_text())
+    frequent = [token.decode() for token in graph.vocabulary_by_name(features.TOKENS)]
+    assert list(samples) == [token for token in frequent if token.strip()][:4]
+    assert all(len(text) == NEW for text in samples.values())
     assert drawn == again != other
 
     vocabulary = ["", "", *(each.decode() for each in graph.vocabulary_by_name(features.TOKENS))]

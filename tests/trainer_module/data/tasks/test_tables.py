@@ -59,6 +59,21 @@ def test_the_metrics_of_a_regression_are_keras_s():
     assert result(r2, LOGITS, np.ones(500), WEIGHTS) == 0
 
 
+def test_the_report_finds_its_numbers():
+    """Sections need them by these names."""
+    pair = tf.constant(LOGITS), tf.constant(LABELS)
+    regression = Regression({"x": "numeric"}, "y")
+    found = regression.sampled(*pair)
+    np.testing.assert_array_equal(found["predicted"], LOGITS[:, 0])
+    np.testing.assert_array_equal(found["actual"], LABELS)
+    classifier = BinaryClassification({"x": "numeric"}, "y")
+    found = classifier.sampled(*pair)
+    np.testing.assert_allclose(found["probability"], 1 / (1 + np.exp(-LOGITS[:, 0])), rtol=1e-5)
+    np.testing.assert_array_equal(found["actual"], LABELS)
+    assert regression.report_sections == ("residuals", "features")
+    assert classifier.report_sections == ("binary", "features")
+
+
 def test_losses_and_class_weights():
     task = BinaryClassification({"x": "numeric"}, "y", class_weights=[1, 3])
     expected = keras.losses.BinaryCrossentropy(from_logits=True, reduction=None)(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Sp
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest
     from stagecraft.trainer_module.settings import TrainSettings
+
+
+_PROMPTS, _TEMPERATURE = 4, 0.5
+"""Of the samples in the report."""
 
 
 class LanguageModel(Task):
@@ -165,6 +170,24 @@ class LanguageModel(Task):
             "seed": tf.TensorSpec([], tf.int64, name="seed"),
         }
         return {"continue_text": (continue_text, specs)}
+
+    def samples(self, served: Served) -> Mapping[str, str]:
+        """How the model continues the most frequent tokens."""
+        import tensorflow as tf
+
+        known = (each for each in served.vocabulary(names.TOKENS) if each.strip())
+        prompts = list(itertools.islice(known, _PROMPTS))
+        if not prompts:
+            return {}
+        function, specs = self.plain_signatures(served)["continue_text"]
+        continue_text = tf.function(function, autograph=False).get_concrete_function(**specs)
+        found = continue_text(
+            prompts=tf.constant(prompts),
+            temperature=tf.constant(_TEMPERATURE),
+            seed=tf.constant(0, tf.int64),
+        )
+        texts = zip(prompts, found["continuations"].numpy(), strict=True)
+        return {prompt.decode(): text.decode() for prompt, text in texts}
 
 
 def _over_tokens(values: Any, targets: Any) -> tuple[Any, Any]:

@@ -26,6 +26,7 @@ class BinaryClassification(Table):
     name = "binary_classification"
     description = "one of two classes from columns of a table"
     monitor = "auc"
+    report_sections = ("binary", "features")
 
     def __init__(
         self,
@@ -98,6 +99,12 @@ class BinaryClassification(Table):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of right answers, and the area under the ROC curve."""
         return (metric.Mean("accuracy", _is_correct), AUC())
+
+    def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
+        """``probability`` of the class 1, and ``actual``."""
+        import tensorflow as tf
+
+        return {"probability": tf.sigmoid(_logits(outputs, tf.float32)), "actual": targets}
 
 
 class AUC(metric.Metric):

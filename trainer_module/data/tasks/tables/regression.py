@@ -21,6 +21,7 @@ class Regression(Table):
     name = "regression"
     description = "a number from columns of a table"
     monitor = "mse"
+    report_sections = ("residuals", "features")
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """Normal numbers."""
@@ -45,6 +46,10 @@ class Regression(Table):
             metric.Mean("mae", lambda *pair: tf.abs(_error(*pair)), higher_is_better=False),
             R2(),
         )
+
+    def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
+        """``predicted`` and ``actual``."""
+        return {"predicted": outputs[:, 0], "actual": targets}
 
 
 class R2(metric.Metric):

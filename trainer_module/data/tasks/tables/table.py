@@ -26,6 +26,8 @@ class Table(Task):
 
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.tables.preprocessing.preprocessing_fn"
 
+    report_sections: Sequence[str] = ("features",)
+
     needs_schema = False
 
     def __init__(

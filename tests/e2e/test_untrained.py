@@ -1,0 +1,23 @@
+"""The Evaluator blesses no untrained model of a preset."""
+
+import pytest
+from support import run
+
+from stagecraft.pipeline.settings import presets
+
+UNTRAINED = (
+    "data.sample_train=400",
+    "data.sample_test=200",
+    "train.steps=1",
+    "train.learning_rate=1e-9",
+    "evaluate.better_than_constant=false",
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("preset", [name for name in presets() if name != "cifar10"])
+def test_a_threshold_refuses_it(preset, tmp_path):
+    done = run(tmp_path, "--config", preset, settings=UNTRAINED)
+    assert done.code == 0, done.stderr[-3000:]
+    assert done.result["metrics"]["loss"] > 0
+    assert not done.result["blessed"] and done.result["pushed"] is None
