@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import pathlib
 import pkgutil
@@ -15,13 +16,20 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
+from tensorflow_transform.tf_metadata import schema_utils
+from tfx_bsl.public import tfxio
 
+from stagecraft.components.example_gen import driver
 from stagecraft.components.example_gen.content import Source
-from stagecraft.pipeline.data import example_gen
+from stagecraft.pipeline.data import example_gen, preprocessing
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN
+from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import TRAIN
-from stagecraft.trainer_module.data import batch, labels
+from stagecraft.trainer_module.data import batch, example_files, labels
 
 
 def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib.Path) -> None:
@@ -42,33 +50,55 @@ def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib
 
 def _first_examples(settings: PipelineSettings, count: int, folder: str) -> list[bytes]:
     component = example_gen(settings, settings.data.source)
-    found: Source = component.DRIVER_CLASS.resolve(component.exec_properties)
-    whole = found.content(folder, lambda done, total: None)
-    ids = whole.split_ids(settings.data.val_fraction)[TRAIN]
-    records = list(whole.examples(ids[:count]))
+    if issubclass(component.DRIVER_CLASS, driver.Driver):  # reads no more than it needs
+        found: Source = component.DRIVER_CLASS.resolve(component.exec_properties)
+        whole = found.content(folder, lambda done, total: None)
+        ids = whole.split_ids(settings.data.val_fraction)[TRAIN]
+        records = list(whole.examples(ids[:count]))
+    else:
+        files = example_files.expand([_train_files(settings, pathlib.Path(folder))])
+        dataset = example_files.records(files).take(count)
+        records = list(dataset.as_numpy_iterator())
     return list(itertools.islice(itertools.cycle(records), count))
+
+
+def _train_files(settings: PipelineSettings, output: pathlib.Path) -> str:
+    """Runs the pipeline's ExampleGen; returns the pattern of the train split's files.
+
+    Raises:
+        UserError: it failed.
+    """
+    with tempfile.TemporaryFile() as log:
+        outcome = supervise(
+            RunSpec(settings, output, to_node=ANY_EXAMPLE_GEN), log, lambda event: None
+        )
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
+    if outcome.status != "ok":
+        raise UserError(f"{ANY_EXAMPLE_GEN} failed: {outcome.cause}", setting="data.example_gen")
+    (examples,) = (layout.pipeline_root(output) / ANY_EXAMPLE_GEN / "examples").iterdir()
+    return str(examples / f"Split-{settings.data.train_split}" / "*")
 
 
 def _transformed(
     settings: PipelineSettings, schema_path: str, records: Sequence[bytes], folder: str
 ) -> Mapping[str, tf.Tensor]:
     """The transformed features of serialized examples, ``[n, …]``."""
-    task, schema = settings.task.found, labels.read(schema_path)
-    spec = schema_utils.schema_as_feature_spec(schema).feature_spec
-    raw = tf.io.parse_example(tf.constant(records), spec)
-    values = {name: each.numpy() for name, each in raw.items()}
-    rows = [{name: of[index] for name, of in values.items()} for index in range(len(records))]
-    function = functools.partial(
-        pkgutil.resolve_name(task.preprocessing_fn),
-        custom_config=task.preprocessing_config(schema_path),
-    )
+    schema = labels.read(schema_path)
+    path, config = preprocessing(settings)
+    function = pkgutil.resolve_name(path)
+    if "custom_config" in inspect.signature(function).parameters:  # as TFX's Transform asks
+        function = functools.partial(function, custom_config=config)
+    source = tfxio.TFExampleBeamRecord("parity", schema=schema)
     with (
         beam.Pipeline(options=PipelineOptions([])) as pipeline,
         tft_beam.Context(temp_dir=f"{folder}/scratch"),
     ):
-        data = (pipeline | beam.Create(rows), dataset_metadata.DatasetMetadata(schema))
-        graph = data | tft_beam.AnalyzeDataset(function)
+        data = pipeline | beam.Create(records) | source.BeamSource()
+        graph = (data, source.TensorAdapterConfig()) | tft_beam.AnalyzeDataset(function)
         graph | tft_beam.WriteTransformFn(f"{folder}/graph")
+    spec = schema_utils.schema_as_feature_spec(schema).feature_spec
+    raw = tf.io.parse_example(tf.constant(records), spec)
     layer = tft.TFTransformOutput(f"{folder}/graph").transform_features_layer()
     transformed: Mapping[str, tf.Tensor] = layer(raw)
     return transformed

@@ -33,7 +33,8 @@ def settings_options(command: Decorated) -> Decorated:
         default=DEFAULT_CONFIG,
         show_default=True,
         metavar="NAME|FILE",
-        help="A preset (quickstart, cifar10, regression, taxi) or a YAML file of settings.",
+        help="A preset (quickstart, cifar10, pictures, regression, taxi, language_model, unet) or "
+        "a YAML file of settings.",
     )(command)
 
 

@@ -1,10 +1,14 @@
-"""Pictures for ``stagecraft parity``."""
+"""Examples for ``stagecraft parity``."""
+
+import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.pipeline.checks import parity_data
-from stagecraft.pipeline.settings import DataSettings
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.schemas.errors import UserError
 
 
@@ -35,3 +39,35 @@ def test_a_label_that_the_schema_does_not_have(tmp_path):
         parity_data.save_images(DataSettings(), 24, path, 7)
     assert (caught.value.setting, caught.value.value) == ("data.schema_file", 9)
     assert not path.exists()
+
+
+@pytest.mark.slow
+def test_examples_of_any_example_gen(tmp_path):
+    text = " ".join(itertools.islice(sentences.text(), 300))
+    with tf.io.TFRecordWriter(str(tmp_path / "windows")) as writer:
+        for number in range(60):
+            values = {
+                "text": tf.train.Feature(
+                    bytes_list=tf.train.BytesList(value=[text[number : number + 13].encode()])
+                ),
+                "id": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+            }
+            features = tf.train.Features(feature=values)
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    settings = PipelineSettings.model_validate(
+        {
+            "task": {"name": "language_model", "args": {"length": 12}},
+            "data": {
+                "example_gen": "tfx.components.ImportExampleGen",
+                "source": str(tmp_path / "windows"),
+            },
+            "train": {"model": "transformer_1_16_2", "augment": "none"},
+        }
+    )
+    path = tmp_path / "data.npz"
+    parity_data.save(settings, 4, path, settings.task.found.sample_arguments)
+    with np.load(path) as data:
+        tokens, following = data["inputs"], data["targets"]
+    assert tokens.shape == following.shape == (32, 12)
+    np.testing.assert_array_equal(tokens[:, 1:], following[:, :-1])
+    assert tokens.min() > 1, "each character is in the vocabulary"
