@@ -116,7 +116,8 @@ def check_topologies(
     settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
 ) -> list[Row]:
     """Checks topologies one after the other, and prints the progress."""
-    from stagecraft.pipeline.checks import model_arguments, parity_data  # with TensorFlow
+    from stagecraft.pipeline.checks import model_arguments  # with TensorFlow
+    from stagecraft.pipeline.local.parity import parity_data
     from stagecraft.trainer_module.parity.check import Check
 
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Examples for ``stagecraft parity``, which needs no pipeline."""
+"""Examples for ``stagecraft parity``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def save(
     draw = np.random.default_rng(0)
     drawn = settings.task.found.noise(arguments, BATCHES * batch_size, draw)
     if drawn is None and settings.schema_path:
-        from stagecraft.pipeline.checks import transformed_data  # with TFX
+        from stagecraft.pipeline.local.parity import transformed_data  # with TFX
 
         transformed_data.save(settings, settings.schema_path, BATCHES * batch_size, path)
         return

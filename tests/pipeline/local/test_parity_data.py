@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.components.example_gen.kinds import sentences
-from stagecraft.pipeline.checks import parity_data
+from stagecraft.pipeline.local.parity import parity_data
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.schemas.errors import UserError
 
