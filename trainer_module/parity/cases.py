@@ -56,28 +56,29 @@ class Case:
             accumulate=self.settings.parallel.parts if same_parts else 1,
             virtual_devices=1 if on_cpus else 0,
         )
-        return TrainingSettings(train=self.settings.train, parallel=one_device)
+        return _training_of(self.settings, self.settings.train, one_device)
 
 
 def in_float64(settings: TrainingSettings) -> TrainingSettings:
     """The same training in float64, at a constant, small learning rate."""
     rate = min(settings.train.learning_rate, SMALL_LEARNING_RATE)
-    return TrainingSettings(
-        train=changed(
+    return _training_of(
+        settings,
+        changed(
             settings.train,
             learning_rate=rate,
             schedule="constant",
             schedule_args=None,
             warmup_steps=0,
         ),
-        parallel=changed_parallel(settings.parallel, precision="float64"),
+        changed_parallel(settings.parallel, precision="float64"),
     )
 
 
 def whole_batches(settings: TrainingSettings) -> TrainingSettings:
     """The same training on one device, without accumulation."""
     parallel = changed_parallel(settings.parallel, accumulate=1)
-    return TrainingSettings(train=settings.train, parallel=parallel)
+    return _training_of(settings, settings.train, parallel)
 
 
 def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: int) -> list[Case]:
@@ -183,12 +184,19 @@ def _training(
         # The setting is for a longer training; here the warm-up could take all steps.
         "warmup_steps": min(settings.train.warmup_steps, steps // 4),
     }
-    return TrainingSettings(
-        train=changed(settings.train, **{**train, **fixed}),
-        parallel=changed_parallel(
-            parallel, timeline_step=0, profile_steps=""
-        ),  # number other steps
+    return _training_of(
+        settings,
+        changed(settings.train, **{**train, **fixed}),
+        # They number other steps.
+        changed_parallel(parallel, timeline_step=0, profile_steps=""),
     )
+
+
+def _training_of(
+    settings: TrainingSettings, train: TrainSettings, parallel: ParallelSettings
+) -> TrainingSettings:
+    """The same task with another training."""
+    return TrainingSettings(task=settings.task, train=train, parallel=parallel)
 
 
 def changed(train: TrainSettings, **values: Any) -> TrainSettings:

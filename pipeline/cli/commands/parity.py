@@ -49,7 +49,7 @@ def parity(
     """Prove that topologies compute what one device computes.
 
     Each topology trains some steps in separate processes, on logical CPU devices of this machine.
-    One device trains the same model with the same images, seed and global batch. The check compares
+    One device trains the same model with the same examples, seed and global batch. The check compares
     gradients from equal weights, and float64 weights after some steps. It also checks that all
     replicas hold exactly the same variables. It reports how the float32 weights differ after some
     steps. This difference does not count, because training amplifies rounding.
@@ -116,7 +116,8 @@ def check_topologies(
     settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
 ) -> list[Row]:
     """Checks topologies one after the other, and prints the progress."""
-    from stagecraft.pipeline.checks import model_arguments, parity_data  # with TensorFlow
+    from stagecraft.pipeline.checks import model_arguments  # with TensorFlow
+    from stagecraft.pipeline.local.parity import parity_data
     from stagecraft.trainer_module.parity.check import Check
 
     started = time.monotonic()

@@ -35,6 +35,20 @@ def test_nothing_is_augmented_and_all_else_is_kept():
     assert train.warmup_steps == 2, "no longer than the trajectory"
 
 
+def test_the_task_is_kept():
+    settings = TrainingSettings.model_validate(
+        {"task": {"name": "taxi"}, "train": {"model": "wide_deep_8"}}
+    )
+    (case,) = cases.select("mirrored-2", settings, steps=8, batch_size=24)
+    for found in (
+        case.settings,
+        case.reference(same_parts=True),
+        cases.in_float64(case.settings),
+        cases.whole_batches(case.settings),
+    ):
+        assert found.task == settings.task
+
+
 def test_the_batch_is_rounded_up_to_what_is_divided():
     settings = TrainingSettings()
     sizes = {

@@ -45,6 +45,20 @@ def test_json_says_the_same(stagecraft):
     assert "faster        parallel.replicas: 4, parallel.stages: 1, parallel.microb" in ran.stderr
 
 
+def test_a_tied_embedding_is_traffic(stagecraft):
+    preset = ("--config", "language_model", "--set", "train.model=transformer_2_64_4")
+    ran = stagecraft("plan", *preset, *GRID, *THERE, "--json")
+    assert ran.code == 0
+    (tied,) = ran.last_line["tied"]
+    # There and back: the weights [64, 64] of 4 bytes, and their gradient.
+    size = 2 * 64 * 64 * 4
+    assert (tied["path"], tied["stages"], tied["bytes"]) == ("embedding/embeddings", [0, 2], size)
+    (line,) = (line for line in ran.stderr.splitlines() if line.startswith("tied weights"))
+    assert line.endswith(
+        "embedding/embeddings of stages 0 and 2: 32.8 kB between stages in each step"
+    )
+
+
 WORKERS = ("--set", "parallel.strategy=multi_worker_mirrored", "--set", "parallel.workers=4")
 
 

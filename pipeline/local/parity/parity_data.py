@@ -1,4 +1,4 @@
-"""Examples for ``stagecraft parity``, which needs no pipeline."""
+"""Examples for ``stagecraft parity``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def save(
         path: the ``.npz``, with the names of :func:`~.batch.to_arrays`.
 
     Raises:
-        SettingError: the task draws no examples.
+        SettingError: the task draws no examples, and the data have no schema.
     """
     if settings.data.generator(settings.task.found) == "cifar":
         save_images(settings.data, batch_size, path, arguments["num_classes"])
         return
     draw = np.random.default_rng(0)
     drawn = settings.task.found.noise(arguments, BATCHES * batch_size, draw)
-    if drawn is None and settings.schema_path and settings.data.example_gen is None:
-        from stagecraft.pipeline.checks import transformed_data  # with TFX
+    if drawn is None and settings.schema_path:
+        from stagecraft.pipeline.local.parity import transformed_data  # with TFX
 
         transformed_data.save(settings, settings.schema_path, BATCHES * batch_size, path)
         return
@@ -46,8 +46,8 @@ def save(
         raise SettingError(
             "task.name",
             settings.task.name,
-            "draws no examples for a check without data",
-            "stagecraft run with parity.enabled: true",
+            "draws no examples, and without a schema there is no other way to get any",
+            "data.schema_file, such as stagecraft schema writes",
         )
     inputs, targets = drawn
     np.savez(path, **batch.to_arrays("inputs", inputs), **batch.to_arrays("targets", targets))
