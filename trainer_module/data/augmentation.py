@@ -15,6 +15,9 @@ class Augmentation(Entry):
     order = 100
     """Augmentations with lower numbers come first, those of one number by name."""
 
+    moves: bool = False
+    """Whether it moves pixels: a mask then moves with its picture."""
+
     @property
     def first_draw(self) -> int:
         """Number of its first draw; depends only on its name, so augmentations are independent."""

@@ -148,6 +148,11 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    @property
+    def augments(self) -> bool:
+        """Whether ``train.augment`` has an effect: the task has an :meth:`augment` of its own."""
+        return type(self).augment is not Task.augment
+
     def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
         """Changes a batch at random, by ``train.augment``; by default not at all.
 

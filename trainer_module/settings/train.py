@@ -1,8 +1,7 @@
-"""The settings of a training: model, data, optimizer and topology. Imports no TensorFlow."""
+"""The settings of model, optimizer and data. Imports no TensorFlow."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -12,48 +11,9 @@ from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-__all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 DEFAULT_EPOCHS = 10.0
 """Used if the settings have neither steps nor epochs."""
-
-
-class TaskSettings(Settings):
-    """What is learned (``task:``)."""
-
-    name: str = Field(
-        "pictures",
-        description="features, targets, loss and metrics: one of these, or your own task as "
-        "package.module:name",
-    )
-    args: dict[str, Any] | None = Field(
-        None, description="arguments of the task, such as features and label of a table"
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, value: str) -> str:
-        registries.task(value)
-        return value
-
-    @field_validator("args", mode="before")
-    @classmethod
-    def _parse_args(cls, value: Any) -> Any:
-        """Accepts JSON text as well, the form of an execution property."""
-        return (json.loads(value) if isinstance(value, str) else value) or None
-
-    @model_validator(mode="after")
-    def _check_args(self) -> TaskSettings:
-        self.found.check()
-        return self
-
-    @property
-    def found(self) -> Any:
-        """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
-        return registries.task(self.name, self.args)
 
 
 class TrainSettings(Settings):
@@ -151,7 +111,9 @@ class TrainSettings(Settings):
         "exported; 0: off",
     )
     augment: str = Field(
-        "crop,flip", description="names, separated by commas, or none; their order does not matter"
+        "crop,flip",
+        description="names, separated by commas, or none; their order does not matter; default of "
+        "a task that does not augment: none",
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -343,55 +305,3 @@ class TrainSettings(Settings):
         registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
         registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
         return self
-
-
-class TrainingSettings(Settings):
-    """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
-
-    task: TaskSettings = Field(default_factory=TaskSettings)
-    train: TrainSettings = Field(default_factory=TrainSettings)
-    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
-
-    @model_validator(mode="after")
-    def _check(self) -> TrainingSettings:
-        rules.check_batch_size(self.train.batch_size, self.parallel)
-        if self.parallel.evaluator:
-            self._check_evaluator()
-        if self.train.steps is not None:  # epochs are known with the data
-            rules.check_watched(self.train.steps, self.parallel)
-        return self
-
-    def _check_evaluator(self) -> None:
-        """An evaluator process evaluates later, when nobody waits for it."""
-        train = self.train
-        following = {
-            "early_stopping_patience": train.early_stopping_patience is not None,
-            "schedule": registries.SCHEDULES.get(train.schedule).follows_evaluations,
-        }
-        for name in filter(following.get, following):
-            raise SettingError(
-                f"train.{name}",
-                getattr(train, name),
-                "needs each evaluation before the next step",
-                "parallel.evaluator: false",
-            )
-
-    def flat(self) -> dict[str, int | float | str]:
-        """``{"train_batch_size": 128, …}``; fields that are None are left out."""
-        return {
-            f"{section}_{name}": structured.primitive(value)
-            for section, fields in self.model_dump(
-                include=set(TrainingSettings.model_fields)
-            ).items()
-            for name, value in fields.items()
-            if value is not None
-        }
-
-    @classmethod
-    def from_flat(cls, flat: dict[str, Any]) -> TrainingSettings:
-        """The inverse of :meth:`flat`. Raises pydantic's ValidationError on bad values."""
-        nested: dict[str, dict[str, Any]] = {section: {} for section in cls.model_fields}
-        for key, value in flat.items():
-            section, _, name = key.partition("_")
-            nested[section][name] = value
-        return cls.model_validate(nested)
