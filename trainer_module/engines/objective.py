@@ -1,4 +1,4 @@
-"""The loss and the metrics of a task, as sums that parts of a batch add up to."""
+"""The loss of a training and the metrics of its task, as sums that parts of a batch add up to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
+from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -15,8 +16,8 @@ class Objective:
     """What an engine computes from the outputs of a model."""
 
     def __init__(self, settings: TrainingSettings):
-        self._train = settings.train
         self.task: Task = settings.task.found
+        self._losses = chosen.make(self.task, settings.train)
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
         self.size = sum(metric.size for metric in self._metrics)
@@ -24,7 +25,10 @@ class Objective:
 
     def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The training's loss, summed over the examples, each by its weight: a scalar."""
-        losses = self.task.losses(outputs, batch.targets, self._dtype, self._train)
+        losses = self._losses(outputs, batch.targets, self._dtype, True)
+        factors = self.task.training_weights(batch.targets, losses.dtype)
+        if factors is not None:
+            losses *= factors
         return _weighted(losses, batch.weights)
 
     def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
@@ -40,7 +44,7 @@ class Objective:
 
     def evaluation(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """``[sum of losses, sum of weights, *sums]`` of an evaluation: ``[2 + size]``."""
-        losses = self.task.losses(outputs, batch.targets, self._dtype, None)
+        losses = self._losses(outputs, batch.targets, self._dtype, False)
         loss = tf.cast(_weighted(losses, batch.weights), self._dtype)
         weight = tf.cast(tf.reduce_sum(batch.weights), self._dtype)
         return tf.concat([[loss, weight], self.sums(outputs, batch)], axis=0)

@@ -100,6 +100,20 @@ class TrainSettings(Settings):
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
+    loss: str = Field(
+        "task",
+        description="loss of the training and of evaluations: one of these, or package.module:name "
+        "of your own Keras loss, or of a function of targets and outputs; for a model with several "
+        "outputs, a mapping from output to loss",
+    )
+    loss_args: str | None = Field(
+        None,
+        description="mapping of arguments of the loss, such as {delta: 0.5}; for several outputs, "
+        "a mapping from output to such mappings",
+    )
+    loss_weights: str | None = Field(
+        None, description="mapping from outputs of the model to factors of their losses; default 1"
+    )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target spread evenly over all classes"
     )
@@ -167,7 +181,21 @@ class TrainSettings(Settings):
         entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
         return entry.name
 
-    @field_validator("optimizer_args", "schedule_args", "learning_rate_multipliers", mode="before")
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _parse_loss(cls, value: Any) -> Any:
+        """Accepts a name, a mapping, or the JSON of one, which flat settings hold."""
+        named = registries.losses(value)
+        return named.get("") or structured.mapping("train.loss", named)
+
+    @field_validator(
+        "optimizer_args",
+        "schedule_args",
+        "learning_rate_multipliers",
+        "loss_args",
+        "loss_weights",
+        mode="before",
+    )
     @classmethod
     def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a mapping, or its JSON, which flat settings hold."""
@@ -233,6 +261,20 @@ class TrainSettings(Settings):
     def schedule_arguments(self) -> dict[str, Any]:
         """``schedule_args`` as a mapping."""
         return structured.loaded(self.schedule_args, {})
+
+    @property
+    def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
+        arguments = structured.loaded(self.loss_args, {})
+        return {
+            output: (name, arguments.get(output, {}) if output else arguments)
+            for output, name in registries.losses(self.loss).items()
+        }
+
+    @property
+    def output_weights(self) -> dict[str, float]:
+        """``loss_weights`` as a mapping."""
+        return structured.loaded(self.loss_weights, {})
 
     @property
     def multipliers(self) -> dict[str, float]:
@@ -304,4 +346,29 @@ class TrainSettings(Settings):
         structured.check_factors("train.learning_rate_multipliers", self.multipliers)
         registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
         registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
+        self._check_losses()
         return self
+
+    def _check_losses(self) -> None:
+        losses = self.losses
+        outputs = [output for output in losses if output]
+        for setting, kind, noun in (
+            ("loss_args", dict, "a mapping of arguments"),
+            ("loss_weights", (int, float), "a number"),
+        ):
+            if setting == "loss_args" and not outputs:
+                continue
+            for output, value in structured.loaded(getattr(self, setting), {}).items():
+                if output not in outputs or not isinstance(value, kind):
+                    use = f"{noun} for each output that train.loss maps to a loss"
+                    raise SettingError(f"train.{setting}", output, "does not fit train.loss", use)
+        for name, arguments in losses.values():
+            entry = registries.LOSSES.get(name)
+            entry.check(arguments)
+            if self.label_smoothing and not entry.smooths:
+                raise SettingError(
+                    "train.label_smoothing",
+                    self.label_smoothing,
+                    f"is not supported by train.loss: {name}",
+                    "train.label_smoothing: 0",
+                )

@@ -173,6 +173,20 @@ class Task(Entry):
                 an evaluation.
         """
 
+    def per_example(self, values: Any, targets: Nest) -> Any:
+        """The loss of each example, ``[batch]``, from values ``[batch, …]``: by default their mean.
+
+        Args:
+            values: of a loss that ``train.loss`` names.
+        """
+        import tensorflow as tf
+
+        return tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
+
+    def training_weights(self, targets: Nest, dtype: Any) -> Any:
+        """Factors of the examples' losses in a training, ``[batch]`` of ``dtype``; None: 1."""
+        return None
+
     @abc.abstractmethod
     def metrics(self) -> Sequence[Metric]:
         """The metrics of training and evaluation, besides the loss."""

@@ -100,10 +100,7 @@ class Segmentation(Task):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The mean over the pixels, in nats, with ``train.label_smoothing``."""
-        import tensorflow as tf
-
-        losses = softmax.cross_entropy(outputs, targets, dtype, train)
-        return tf.reduce_mean(losses, axis=[1, 2])
+        return self.per_example(softmax.cross_entropy(outputs, targets, dtype, train), targets)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of right pixels, and ``mean_iou``."""
