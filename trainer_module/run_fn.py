@@ -38,7 +38,8 @@ def run_fn(fn_args: Any) -> None:
     Raises:
         UserError: an error in data, model, disk, devices or loss.
     """
-    settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
+    flat = fn_args.custom_config["settings"]
+    settings = TrainingSettings.from_flat(flat).resolved(fn_args.schema_path)
     train, parallel = settings.train, settings.parallel
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)

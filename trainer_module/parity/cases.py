@@ -56,13 +56,14 @@ class Case:
             accumulate=self.settings.parallel.parts if same_parts else 1,
             virtual_devices=1 if on_cpus else 0,
         )
-        return TrainingSettings(train=self.settings.train, parallel=one_device)
+        return self.settings.model_copy(update={"parallel": one_device})
 
 
 def in_float64(settings: TrainingSettings) -> TrainingSettings:
     """The same training in float64, at a constant, small learning rate."""
     rate = min(settings.train.learning_rate, SMALL_LEARNING_RATE)
     return TrainingSettings(
+        task=settings.task,
         train=changed(
             settings.train,
             learning_rate=rate,
@@ -77,7 +78,7 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
 def whole_batches(settings: TrainingSettings) -> TrainingSettings:
     """The same training on one device, without accumulation."""
     parallel = changed_parallel(settings.parallel, accumulate=1)
-    return TrainingSettings(train=settings.train, parallel=parallel)
+    return TrainingSettings(task=settings.task, train=settings.train, parallel=parallel)
 
 
 def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: int) -> list[Case]:
@@ -184,6 +185,7 @@ def _training(
         "warmup_steps": min(settings.train.warmup_steps, steps // 4),
     }
     return TrainingSettings(
+        task=settings.task,
         train=changed(settings.train, **{**train, **fixed}),
         parallel=changed_parallel(
             parallel, timeline_step=0, profile_steps=""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from typing_extensions import Self
 
 from stagecraft.schemas import structured
 from stagecraft.schemas.base_settings import Settings
@@ -64,6 +65,10 @@ class TrainingSettings(Settings):
                 "needs each evaluation before the next step",
                 "parallel.evaluator: false",
             )
+
+    def resolved(self, schema_path: str) -> Self:
+        """A copy whose task needs no schema for its loss."""
+        return self.model_copy(update={"task": self.task.resolved(schema_path)})
 
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""

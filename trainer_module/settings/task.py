@@ -40,6 +40,11 @@ class TaskSettings(Settings):
         self.found.check()
         return self
 
+    def resolved(self, schema_path: str) -> TaskSettings:
+        """The settings with what the schema says, see ``Task.resolved_args``."""
+        arguments = self.found.resolved_args(self.args or {}, schema_path)
+        return TaskSettings(name=self.name, args=dict(arguments))
+
     @property
     def found(self) -> Any:
         """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""

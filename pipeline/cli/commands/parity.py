@@ -73,7 +73,7 @@ def parity(
     early_checks.check_model(settings)
     chosen = cases.select(
         "all" if as_list else topologies,
-        settings,
+        settings.resolved(settings.schema_path) if settings.schema_path else settings,
         steps=settings.parity.steps,
         batch_size=settings.parity.batch_size,
     )

@@ -98,6 +98,14 @@ class Task(Entry):
             UserError: the schema lacks what the task needs.
         """
 
+    def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
+        """``task.args`` with what the schema says, for processes without a schema.
+
+        Raises:
+            UserError: the arguments do not fit the schema.
+        """
+        return arguments
+
     @abc.abstractmethod
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """The model's inputs, without the batch, as :class:`Spec`: one, or a structure of them."""
