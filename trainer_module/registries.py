@@ -107,7 +107,12 @@ def augmentations(value: Any) -> list[str]:
         )
     names = value.split(",") if isinstance(value, str) else value
     entries = {AUGMENTATIONS.get(str(name).strip()) for name in names}
-    return [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
+    found = [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
+    mixing = sorted(entry.name for entry in entries if entry.mixes)
+    if len(mixing) > 1:
+        problem = "exclude each other: both mix two images"
+        raise SettingError(AUGMENTATIONS.setting, ",".join(mixing), problem, mixing[0])
+    return found
 
 
 def losses(value: Any) -> dict[str, str]:

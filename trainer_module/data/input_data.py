@@ -13,9 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.schemas import missing_features
+from stagecraft.schemas import features, missing_features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files
+from stagecraft.trainer_module.data import mixing as mixing_data
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainSettings
@@ -108,9 +109,19 @@ def train_dataset(
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
         values = to_features(tf.gather(records, keys) if in_memory else keys)
-        batch = task.batch(values, tf.ones([end - start]))
-        return task.augment(batch, values, epochs, settings)
+        batch = task.batch(values, tf.ones(keys.shape))
+        batch = task.augment(batch, values, epochs, settings)
+        if mixing is None:
+            return batch
+        seed, alpha, ids = settings.seed, settings.mix_alpha, values[features.ID]
+        return mixing_data.mix(mixing, batch, ids, seed=seed, epoch=epochs, alpha=alpha)
 
+    def own(values: tf.Tensor) -> tf.Tensor:
+        """This worker's rows; if examples are mixed, also their partners, which others may own."""
+        rows = values[start:end]
+        return rows if mixing is None else tf.concat([rows, values[::-1][start:end]], axis=0)
+
+    mixing = mixing_data.find(settings.augmentations)
     worker, workers = part
     start, end = (settings.batch_size * w // workers for w in (worker, worker + 1))
     first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
@@ -119,7 +130,7 @@ def train_dataset(
         .flat_map(lambda epoch: _with(epoch, order(epoch)))
         .skip(skipped)
         .batch(settings.batch_size, drop_remainder=True)
-        .map(lambda keys, epochs: (keys[start:end], epochs[start:end]))
+        .map(lambda keys, epochs: (own(keys), own(epochs)))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
         # Otherwise workers ask each other before each batch whether one has ended.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data import mixing
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
@@ -25,19 +26,20 @@ class Objective:
 
     def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The training's loss, summed over the examples, each by its weight: a scalar."""
-        losses = self._losses(outputs, batch.targets, self._dtype, True)
-        factors = self.task.training_weights(batch.targets, losses.dtype)
-        if factors is not None:
-            losses *= factors
+        losses = mixing.losses(batch.targets, lambda targets: self._weighed(outputs, targets))
         return _weighted(losses, batch.weights)
 
+    def _weighed(self, outputs: Nest, targets: Nest) -> tf.Tensor:
+        """The loss of each example, times the task's factor: ``[batch]``."""
+        losses = self._losses(outputs, targets, self._dtype, True)
+        factors = self.task.training_weights(targets, losses.dtype)
+        return losses if factors is None else losses * factors
+
     def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
-        """The sums of all metrics: ``[size]``."""
+        """The sums of all metrics: ``[size]``; of a mixed example, by its larger share."""
+        targets = mixing.main(batch.targets)
         return tf.concat(
-            [
-                metric.sums(outputs, batch.targets, batch.weights, self._dtype)
-                for metric in self._metrics
-            ]
+            [metric.sums(outputs, targets, batch.weights, self._dtype) for metric in self._metrics]
             or [tf.zeros([0], self._dtype)],
             axis=0,
         )

@@ -31,7 +31,13 @@ class TrainingSettings(Settings):
     def _check_augment(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
         """The task decides whether ``augment`` has an effect."""
         task = info.data.get("task")
-        if task is None or task.found.augments or not train.augmentations:
+        if task is None or not train.augmentations:
+            return train
+        if task.found.augments:
+            for name in train.augmentations:
+                if registries.AUGMENTATIONS.get(name).mixes and not task.found.mixes:
+                    problem = f"does not work with the task {task.name}, only with pictures"
+                    raise SettingError("train.augment", name, problem, "crop,flip")
             return train
         if "augment" in train.model_fields_set:
             raise SettingError(

@@ -129,6 +129,12 @@ class TrainSettings(Settings):
         description="names, separated by commas, or none; their order does not matter; default of "
         "a task that does not augment: none",
     )
+    mix_alpha: float = Field(
+        1.0,
+        gt=0,
+        description="alpha of the distribution Beta(alpha, alpha) of the share of an image in its "
+        "mixture, for mixup and cutmix",
+    )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
         description="memory: a full shuffle of examples held in memory; stream: shuffled files and "

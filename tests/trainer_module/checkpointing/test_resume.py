@@ -29,6 +29,7 @@ BOUND: dict[str, Any] = {
     "train_label_smoothing": 0.5,
     "train_ema_decay": 0.5,
     "train_augment": "flip",
+    "train_mix_alpha": 0.2,
     "train_initial_weights_skip": "head",
     "train_seed": 5,
     "parallel_precision": "mixed_bfloat16",

@@ -156,6 +156,9 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    mixes: bool = False
+    """Whether the inputs are pictures and the targets classes, which mixup and cutmix mix."""
+
     @property
     def augments(self) -> bool:
         """Whether ``train.augment`` has an effect: the task has an :meth:`augment` of its own."""

@@ -24,6 +24,7 @@ class Pictures(Task):
     description = "pictures of one class each"
     monitor = "accuracy"
     noun = "images"
+    mixes = True
     class_label = names.LABEL
     report_sections = ("quality", "mistakes", "augmentation")
     first_signature = "serving_images"
