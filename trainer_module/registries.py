@@ -1,4 +1,4 @@
-"""What settings name: tasks, strategies, optimizers, schedules, augmentations, model families.
+"""What settings name: tasks, strategies, optimizers, schedules, losses, augmentations, models.
 
 A new one is a file in its registry's folder, or an entry point of another package. Imports no
 entry before it is named.
@@ -40,6 +40,13 @@ SCHEDULES = _registry(
     "schedules",
     more="optimization.keras_schedules",
 )
+LOSSES = _registry(
+    "optimization.loss.loss:Loss",
+    "train.loss",
+    "optimization.loss.losses",
+    "losses",
+    more="optimization.loss.keras_losses",
+)
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
 )
@@ -48,7 +55,7 @@ FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.familie
 
 BY_SETTING = {
     registry.setting: registry
-    for registry in (TASKS, STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
+    for registry in (TASKS, STRATEGIES, OPTIMIZERS, SCHEDULES, LOSSES, AUGMENTATIONS, FAMILIES)
 }
 
 
@@ -100,7 +107,32 @@ def augmentations(value: Any) -> list[str]:
         )
     names = value.split(",") if isinstance(value, str) else value
     entries = {AUGMENTATIONS.get(str(name).strip()) for name in names}
-    return [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
+    found = [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
+    mixing = sorted(entry.name for entry in entries if entry.mixes)
+    if len(mixing) > 1:
+        problem = "exclude each other: both mix two images"
+        raise SettingError(AUGMENTATIONS.setting, ",".join(mixing), problem, mixing[0])
+    return found
+
+
+def losses(value: Any) -> dict[str, str]:
+    """Names of ``train.loss`` by output of the model; one for all outputs has the key ``""``.
+
+    Args:
+        value: a name, a mapping, or its JSON.
+
+    Raises:
+        SettingError: it is neither, or there is no such loss.
+    """
+    if isinstance(value, str) and value.startswith("{"):
+        value = json.loads(value)
+    named = dict(value) if isinstance(value, Mapping) else {"": value}
+    for output, name in named.items():
+        if not isinstance(name, str) or (output and name == "task"):
+            use = "the name of a loss, or a mapping from outputs to names"
+            raise SettingError(LOSSES.setting, name, "is not the name of a loss", use)
+        named[output] = LOSSES.get(name).name
+    return named
 
 
 def check_family(name: str, arguments: Mapping[str, Any]) -> None:
@@ -171,5 +203,7 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         elif registry is FAMILIES:
             family, _ = model_family(value)
             yield from [family] if family else []
+        elif registry is LOSSES:
+            yield from (registry.get(name) for name in losses(value).values())
         else:
             yield from (registry.get(name) for name in value.split(",") if name != "none")

@@ -11,6 +11,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -37,7 +38,8 @@ def run_fn(fn_args: Any) -> None:
     Raises:
         UserError: an error in data, model, disk, devices or loss.
     """
-    settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
+    flat = fn_args.custom_config["settings"]
+    settings = TrainingSettings.from_flat(flat).resolved(fn_args.schema_path)
     train, parallel = settings.train, settings.parallel
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)
@@ -53,6 +55,8 @@ def run_fn(fn_args: Any) -> None:
         connected = connect(devices, parallel)
     events.emit("started")
     context, timer = TrainingContext(fn_args, settings), Phases()
+    if chief:
+        context.check_loss()
     if chief and train.export_keras:
         keras_file.check(context.build_blank())
     run_dir = fn_args.model_run_dir
@@ -113,6 +117,7 @@ def run_fn(fn_args: Any) -> None:
                 context.transform,
                 context.task,
                 context.schema_path,
+                losses=chosen.make(context.task, train),
                 with_keras=train.export_keras,
             )
             record.write(

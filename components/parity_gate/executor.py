@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -58,6 +59,7 @@ class Executor(base_executor.BaseExecutor):
         self, case: Case, input_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> list[Row]:
         schema = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["schema"]))
+        case = dataclasses.replace(case, settings=case.settings.resolved(schema))
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
             data = pathlib.Path(folder) / "data.npz"
             split = exec_properties.get("compared_split") or features.TRAIN

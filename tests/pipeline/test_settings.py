@@ -61,7 +61,7 @@ def test_augment_takes_lists_words_and_booleans(given, parsed):
         ["train.stps=5"],
         ["trian.steps=5"],
         ["train.steps=0"],
-        ["train.augment=mixup"],
+        ["train.augment=mixupp"],
         ["train.batch_size=many"],
         ["train.batch_size=0"],
         ["train.learning_rate=0"],

@@ -274,3 +274,20 @@ def test_without_initial_weights_nothing_travels():
     for nothing in ({}, {"initial_weights": "", "initial_weights_skip": ""}):
         settings = TrainingSettings.model_validate({"train": nothing})
         assert not [name for name in settings.flat() if "initial" in name]
+
+
+@pytest.mark.parametrize("name", ["regression", "taxi", "language_model"])
+def test_augment_of_a_task_that_does_not_augment(name, messages):
+    task = {"name": name}
+    assert TrainingSettings.model_validate({"task": task}).train.augment == "none"
+    kept = TrainingSettings.model_validate({"task": task, "train": {"augment": "none"}})
+    assert TrainingSettings.from_flat(kept.flat()) == kept
+    error = refusal(TrainingSettings, {"task": task, "train": {"augment": "flip"}})
+    assert (error.setting, error.value) == ("train.augment", "flip")
+    assert error.suggestion == "train.augment: none"
+    messages.check(error)
+
+
+def test_augment_of_a_task_that_augments():
+    settings = TrainingSettings.model_validate({"task": {"name": "unet"}})
+    assert settings.train.augment == "crop,flip"

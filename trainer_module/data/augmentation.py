@@ -15,6 +15,12 @@ class Augmentation(Entry):
     order = 100
     """Augmentations with lower numbers come first, those of one number by name."""
 
+    moves: bool = False
+    """Whether it moves pixels: a mask then moves with its picture."""
+
+    mixes: bool = False
+    """Whether it is a :class:`Mixing`."""
+
     @property
     def first_draw(self) -> int:
         """Number of its first draw; depends only on its name, so augmentations are independent."""
@@ -33,4 +39,31 @@ class Augmentation(Entry):
 
         Returns:
             float32 of the same shape.
+        """
+
+
+class Mixing(Augmentation):
+    """An augmentation that mixes each example with a partner, after all others."""
+
+    order = 1000
+    mixes = True
+
+    def apply(self, images: Any, draws: Any) -> Any:
+        """Leaves the images: they are mixed when the whole batch is augmented."""
+        return images
+
+    @abc.abstractmethod
+    def mix(self, images: Any, partners: Any, share: Any, draws: Any) -> tuple[Any, Any]:
+        """Mixes images with their partners.
+
+        Its file imports TensorFlow inside this method only.
+
+        Args:
+            images: float32 ``[batch, height, width, channels]``.
+            partners: of the same shape.
+            share: float32 ``[batch]``, from Beta(alpha, alpha): of the image.
+            draws: as in :meth:`apply`; number 0 is taken.
+
+        Returns:
+            The mixed images, and the share of each image in its targets: float32 ``[batch]``.
         """

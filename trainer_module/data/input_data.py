@@ -13,9 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.schemas import missing_features
+from stagecraft.schemas import features, missing_features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files
+from stagecraft.trainer_module.data import mixing as mixing_data
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainSettings
@@ -60,6 +61,16 @@ def count_examples(files: Sequence[str]) -> int:
     return example_files.count(example_files.expand(files))
 
 
+def first(
+    files: Sequence[str], transform: tft.TFTransformOutput, count: int, task: Task = PICTURES
+) -> Batch:
+    """The first examples; fewer if there are not as many."""
+    paths = example_files.expand(files)
+    to_features = _feature_reader(paths[0], example_files.first(paths), transform, task)
+    records = next(iter(example_files.records(paths).batch(count)))
+    return task.batch(to_features(records), tf.ones([len(records)]))
+
+
 def train_dataset(
     files: Sequence[str],
     transform: tft.TFTransformOutput,
@@ -98,18 +109,28 @@ def train_dataset(
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
         values = to_features(tf.gather(records, keys) if in_memory else keys)
-        batch = task.batch(values, tf.ones([last - first]))
-        return task.augment(batch, values, epochs, settings)
+        batch = task.batch(values, tf.ones(keys.shape))
+        batch = task.augment(batch, values, epochs, settings)
+        if mixing is None:
+            return batch
+        seed, alpha, ids = settings.seed, settings.mix_alpha, values[features.ID]
+        return mixing_data.mix(mixing, batch, ids, seed=seed, epoch=epochs, alpha=alpha)
 
+    def own(values: tf.Tensor) -> tf.Tensor:
+        """This worker's rows; if examples are mixed, also their partners, which others may own."""
+        rows = values[start:end]
+        return rows if mixing is None else tf.concat([rows, values[::-1][start:end]], axis=0)
+
+    mixing = mixing_data.find(settings.augmentations)
     worker, workers = part
-    first, last = (settings.batch_size * w // workers for w in (worker, worker + 1))
+    start, end = (settings.batch_size * w // workers for w in (worker, worker + 1))
     first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
     return (
         tf.data.Dataset.counter(first_epoch)
         .flat_map(lambda epoch: _with(epoch, order(epoch)))
         .skip(skipped)
         .batch(settings.batch_size, drop_remainder=True)
-        .map(lambda keys, epochs: (keys[first:last], epochs[first:last]))
+        .map(lambda keys, epochs: (own(keys), own(epochs)))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
         # Otherwise workers ask each other before each batch whether one has ended.
@@ -129,7 +150,7 @@ def eval_dataset(
     Copies of the last example, with weight 0, fill up the last batch. See :func:`train_dataset`.
     """
     worker, workers = part
-    first, last = (batch_size * w // workers for w in (worker, worker + 1))
+    start, end = (batch_size * w // workers for w in (worker, worker + 1))
     paths = example_files.expand(files)
     example_files.count(paths)  # reports damage now, with the name of the file
     to_features = _feature_reader(paths[0], example_files.first(paths), transform, task)
@@ -137,7 +158,7 @@ def eval_dataset(
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(records: tf.Tensor) -> Batch:
         count = tf.size(records)
-        positions = tf.range(first, last)
+        positions = tf.range(start, end)
         values = to_features(tf.gather(records, tf.minimum(positions, count - 1)))
         weights = tf.cast(positions < count, tf.float32)
         return task.batch(values, weights)

@@ -1,14 +1,16 @@
-"""The loss and the metrics of a task, as sums that parts of a batch add up to."""
+"""The loss of a training and the metrics of its task, as sums that parts of a batch add up to."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data import mixing
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
+from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -16,9 +18,9 @@ class Objective:
     """What an engine computes from the outputs of a model."""
 
     def __init__(self, settings: TrainingSettings):
-        self._train = settings.train
         self.task: Task = settings.task.found
         self.task.check_monitor()
+        self._losses = chosen.make(self.task, settings.train)
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
         self.size = sum(metric.size for metric in self._metrics)
@@ -26,23 +28,27 @@ class Objective:
 
     def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The training's loss, summed over the examples, each by its weight: a scalar."""
-        losses = self.task.losses(outputs, batch.targets, self._dtype, self._train)
+        losses = mixing.losses(batch.targets, lambda targets: self._in_training(outputs, targets))
         return self._weighted(losses, batch.weights)
 
+    def _in_training(self, outputs: Nest, targets: Nest) -> tf.Tensor:
+        """The loss of each example, times the task's factor: ``[batch]``."""
+        losses = self._losses(outputs, targets, self._dtype, True)
+        factors = self.task.training_weights(targets, losses.dtype)
+        return losses if factors is None else losses * factors
+
     def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
-        """The sums of all metrics: ``[size]``."""
+        """The sums of all metrics: ``[size]``; of a mixed example, by its larger share."""
+        targets = mixing.main(batch.targets)
         return tf.concat(
-            [
-                metric.sums(outputs, batch.targets, batch.weights, self._dtype)
-                for metric in self._metrics
-            ]
+            [metric.sums(outputs, targets, batch.weights, self._dtype) for metric in self._metrics]
             or [tf.zeros([0], self._dtype)],
             axis=0,
         )
 
     def evaluation(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """``[sum of losses, sum of weights, *sums]`` of an evaluation: ``[2 + size]``."""
-        losses = self.task.losses(outputs, batch.targets, self._dtype, None)
+        losses = self._losses(outputs, batch.targets, self._dtype, False)
         loss = tf.cast(self._weighted(losses, batch.weights), self._dtype)
         weight = tf.cast(tf.reduce_sum(batch.weights), self._dtype)
         return tf.concat([[loss, weight], self.sums(outputs, batch)], axis=0)

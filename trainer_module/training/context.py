@@ -13,10 +13,14 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
+
+_CHECKED = 4
+"""Examples for the check of a loss."""
 
 
 class TrainingContext:
@@ -25,6 +29,7 @@ class TrainingContext:
     def __init__(self, fn_args: Any, settings: TrainingSettings):
         """Reads the schema and the transform graph, and counts the examples."""
         train = settings.train
+        self._train, self._train_files = train, fn_args.train_files
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         optimizer: Optimizer = registries.OPTIMIZERS.get(train.optimizer)
@@ -58,6 +63,18 @@ class TrainingContext:
         )
         """Builds the model without initial weights, for code that assigns others."""
         self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def check_loss(self) -> None:
+        """Checks a loss of ``train.loss`` on the first examples and a new model.
+
+        Raises:
+            UserError: the loss fails, or the loss of an example depends on the others.
+        """
+        if self._train.loss == "task":
+            return
+        batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
+        outputs = self.build_blank()(batch.inputs, training=False)
+        chosen.verify(self.task, self._train, outputs, batch.targets)
 
     def _note_loaded(self, loaded: Loaded) -> None:
         self.loaded = loaded

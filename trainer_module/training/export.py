@@ -45,6 +45,9 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
+from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.loss import Losses
+from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training import assets, keras_file
 
 Tensors = Mapping[str, tf.Tensor]
@@ -58,6 +61,7 @@ def export(
     task: Task,
     schema_path: str,
     *,
+    losses: Losses | None = None,
     with_keras: bool = False,
 ) -> None:
     """Writes the SavedModel to ``folder``, whole or not at all.
@@ -68,6 +72,7 @@ def export(
             SavedModel names no device; its weights are overwritten.
         weights: variable path -> value, as ``Engine.weights`` returns them.
         schema_path: TFDV schema (text proto), for the names of classes.
+        losses: of the training; None: those of the task.
         with_keras: also write ``assets.extra/model.keras``.
 
     Raises:
@@ -83,7 +88,7 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     served = _served(model, loader.apply_transform_model, transform, task, schema_path)
-    signatures = _signatures(model, served, task)
+    signatures = _signatures(model, served, task, losses or chosen.make(task, TrainSettings()))
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
@@ -136,7 +141,7 @@ def _served(
 
 
 def _signatures(
-    model: keras.Model, served: Served, task: Task
+    model: keras.Model, served: Served, task: Task, losses: Losses
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     transform, raw_spec = served.transform, served.raw_spec
 
@@ -151,7 +156,8 @@ def _signatures(
 
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
-        outcome = _evaluated(model, task.batch(features, tf.ones(tf.shape(examples))), task)
+        batch = task.batch(features, tf.ones(tf.shape(examples)))
+        outcome = _evaluated(model, batch, task, losses)
         return {**outcome, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
@@ -168,12 +174,12 @@ def _signatures(
     }
 
 
-def _evaluated(model: keras.Model, batch: Batch, task: Task) -> Tensors:
+def _evaluated(model: keras.Model, batch: Batch, task: Task, losses: Losses) -> Tensors:
     """What the Evaluator adds up, of each example."""
     outputs = model(batch.inputs, training=False)
     terms = [each.terms(outputs, batch.targets, tf.float32) for each in task.metrics()]
     found = {
-        "loss": task.losses(outputs, batch.targets, tf.float32, None),
+        "loss": losses(outputs, batch.targets, tf.float32, False),
         "weights": batch.weights,
         **({"metrics": tf.concat(terms, axis=1)} if terms else {}),
         **{f"sampled_{name}": x for name, x in task.sampled(outputs, batch.targets).items()},

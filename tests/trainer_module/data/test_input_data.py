@@ -169,6 +169,34 @@ def test_an_example_is_augmented_by_its_id_and_epoch(train, raw, transformed):
         np.testing.assert_array_equal(batch.inputs, expected)
 
 
+@pytest.mark.parametrize("name", ["mixup", "cutmix"])
+def test_each_worker_mixes_with_partners_of_the_global_batch(name, train, raw, transform, which):
+    given = {"augment": f"flip,{name}", "mix_alpha": 0.5, "batch_size": 30}
+    (whole,) = train(**given).take(1)
+    settings = TrainSettings(**given)
+    (plain,) = train(augment="flip", batch_size=30).take(1)
+    np.testing.assert_array_equal(whole.targets.targets, plain.targets)
+    np.testing.assert_array_equal(whole.targets.partners, plain.targets[::-1])
+    share = whole.targets.share[:, None, None, None]
+    if name == "mixup":
+        expected = share * plain.inputs + (1 - share) * plain.inputs[::-1]
+        np.testing.assert_allclose(whole.inputs, expected, rtol=1e-6, atol=1e-6)
+    else:
+        is_own = tf.reduce_all(whole.inputs == plain.inputs, axis=-1)
+        is_partner = tf.reduce_all(whole.inputs == plain.inputs[::-1], axis=-1)
+        assert (is_own | is_partner).numpy().all()
+        found = tf.reduce_mean(tf.cast(is_own, tf.float32), axis=[1, 2])
+        np.testing.assert_allclose(found, whole.targets.share, atol=1e-3)
+    for worker in range(3):
+        (part,) = input_data.train_dataset(
+            [raw.pattern], transform, settings, 300, part=(worker, 3)
+        ).take(1)
+        assert part.inputs.shape == (10, 32, 32, 3)
+        rows = slice(10 * worker, 10 * worker + 10)
+        for one, other in zip(tf.nest.flatten(part), tf.nest.flatten(whole), strict=True):
+            np.testing.assert_array_equal(one, other[rows])
+
+
 def test_evaluation_has_every_example_once_in_the_order_of_the_files(raw, transform, which):
     dataset = input_data.eval_dataset([raw.pattern], transform, 128)
     assert dataset.element_spec.inputs.shape == (128, 32, 32, 3)

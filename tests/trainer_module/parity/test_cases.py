@@ -27,11 +27,13 @@ def test_a_configured_topology_that_has_a_name_runs_once():
 
 def test_nothing_is_augmented_and_all_else_is_kept():
     asked = {"model": "resnet20", "optimizer": "adamw", "seed": 7, "epochs": 3, "warmup_steps": 500}
-    settings = TrainingSettings.model_validate({"train": asked})
+    task = {"name": "pictures", "args": {"class_weights": [1, 2]}}
+    settings = TrainingSettings.model_validate({"task": task, "train": asked})
     (case,) = cases.select("grid-2x2", settings, steps=8, batch_size=24)
     train = case.settings.train
     assert (train.augment, train.steps, train.epochs) == ("none", 8, None)
     assert (train.model, train.optimizer, train.seed) == ("resnet20", "adamw", 7)
+    assert case.settings.task == settings.task
     assert train.warmup_steps == 2, "no longer than the trajectory"
 
 

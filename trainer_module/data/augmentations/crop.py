@@ -13,6 +13,7 @@ class Crop(Augmentation):
     name = "crop"
     description = "moves the image by up to an eighth of its sides; zeros fill the border"
     order = 10
+    moves = True
     first_draw = 0
 
     def apply(self, images: Any, draws: Any) -> Any:

@@ -13,6 +13,7 @@ class Flip(Augmentation):
     name = "flip"
     description = "swaps left and right of every second image"
     order = 20
+    moves = True
     first_draw = 2
 
     def apply(self, images: Any, draws: Any) -> Any:

@@ -99,6 +99,14 @@ class Task(Entry):
             UserError: the schema lacks what the task needs.
         """
 
+    def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
+        """``task.args`` with what the schema says, for processes without a schema.
+
+        Raises:
+            UserError: the arguments do not fit the schema.
+        """
+        return arguments
+
     @abc.abstractmethod
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """The model's inputs, without the batch, as :class:`Spec`: one, or a structure of them."""
@@ -149,6 +157,14 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    mixes: bool = False
+    """Whether the inputs are pictures and the targets classes, which mixup and cutmix mix."""
+
+    @property
+    def augments(self) -> bool:
+        """Whether ``train.augment`` has an effect: the task has an :meth:`augment` of its own."""
+        return type(self).augment is not Task.augment
+
     def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
         """Changes a batch at random, by ``train.augment``; by default not at all.
 
@@ -168,6 +184,20 @@ class Task(Entry):
             train: settings of the training's own loss, such as label smoothing; None: the loss of
                 an evaluation.
         """
+
+    def per_example(self, values: Any, targets: Nest) -> Any:
+        """The loss of each example, ``[batch]``, from values ``[batch, …]``: by default their mean.
+
+        Args:
+            values: of a loss that ``train.loss`` names.
+        """
+        import tensorflow as tf
+
+        return tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
+
+    def training_weights(self, targets: Nest, dtype: Any) -> Any:
+        """Factors of the examples' losses in a training, ``[batch]`` of ``dtype``; None: 1."""
+        return None
 
     @abc.abstractmethod
     def metrics(self) -> Sequence[Metric]:

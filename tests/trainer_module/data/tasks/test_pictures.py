@@ -6,11 +6,13 @@ import tensorflow as tf
 from transformed import serialized, transformed
 
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import labels
-from stagecraft.trainer_module.data.tasks.kinds.pictures import PICTURES
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.kinds.pictures import PICTURES, Pictures
+from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.export import export
 
 COUNT = 9
@@ -60,6 +62,54 @@ def data(request, tmp_path_factory):
 def test_the_schema_has_the_models_arguments(data):
     assert data.arguments == {"input_shape": data.shape, "num_classes": 3}
     assert labels.picture(str(data.schema)) == labels.Picture(data.shape, data.encoded)
+
+
+NAMED = (
+    SCHEMA.format(domain="", shape="8x8x1")
+    + """
+string_domain { name: "label_names" value: "cat" value: "dog" value: "owl" }
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({"dog": 3, "owl": 0.5}, [1, 3, 0.5]), ([2, 1, 0], [2, 1, 0])]
+)
+def test_class_weights_by_name_or_number(given, expected, tmp_path):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(NAMED)
+    settings = TrainingSettings.model_validate({"task": {"args": {"class_weights": given}}})
+    resolved = settings.resolved(str(schema))
+    assert resolved.task.args == {"class_weights": expected}
+    objective = Objective(TrainingSettings.from_flat(resolved.flat()))
+    logits, labels = tf.constant([[1.0, 2, 3]] * 3), tf.constant([0, 1, 2], tf.int64)
+    batch = Batch(None, labels, tf.ones([3]))
+    losses = PICTURES.losses(logits, labels, tf.float32, None)
+    np.testing.assert_allclose(
+        objective.loss(logits, batch),
+        tf.tensordot(losses, tf.constant(expected, tf.float32), 1),
+        rtol=1e-6,
+    )
+    assert objective.evaluation(logits, batch)[0] == tf.reduce_sum(losses)
+
+
+@pytest.mark.parametrize(
+    ("given", "use"),
+    [
+        ({"kat": 2}, "cat, dog, owl"),
+        ([1, 2], "3 weights"),
+        ([1, -1, 2], "[1, 3]"),
+        ({"cat": "x"}, "[1, 3]"),
+        (5, "[1, 3]"),
+    ],
+)
+def test_class_weights_that_do_not_fit(given, use, tmp_path):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(NAMED)
+    with pytest.raises(SettingError) as caught:
+        Pictures(given).model_arguments(str(schema))
+    assert (caught.value.setting, caught.value.value) == ("task.args.class_weights", given)
+    assert use in caught.value.suggestion
 
 
 def test_channels_are_normalised(data):

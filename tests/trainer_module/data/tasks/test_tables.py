@@ -80,10 +80,11 @@ def test_losses_and_class_weights():
         LABELS[:, None], LOGITS
     )
     args = tf.constant(LOGITS), tf.constant(LABELS), tf.float32
-    evaluated = task.losses(*args, None)
-    np.testing.assert_allclose(evaluated, expected, rtol=1e-5, atol=1e-6)
-    trained = task.losses(*args, TrainSettings())
-    np.testing.assert_allclose(trained, expected * (1 + 2 * LABELS), rtol=1e-5, atol=1e-6)
+    for train in (None, TrainSettings()):
+        np.testing.assert_allclose(task.losses(*args, train), expected, rtol=1e-5, atol=1e-6)
+    weights = task.training_weights(tf.constant(LABELS), tf.float64)
+    np.testing.assert_array_equal(weights, 1 + 2 * LABELS)
+    assert weights.dtype == tf.float64
 
 
 def test_a_weight_column_counts_in_loss_and_metrics():

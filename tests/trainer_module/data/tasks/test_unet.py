@@ -84,6 +84,16 @@ def test_picture_and_mask_move_together():
     assert (moved.targets != targets).numpy().any()
 
 
+def test_cutout_leaves_the_mask():
+    targets = tf.ones([5, 16, 16], tf.int64)
+    batch = Batch(tf.ones([5, 16, 16, 3]), targets, tf.ones([5]))
+    train = types.SimpleNamespace(seed=1, augmentations=("cutout",))
+    ids = {features.ID: tf.range(5, dtype=tf.int64)}
+    changed = UNET.augment(batch, ids, tf.zeros([5], tf.int64), train)
+    assert (changed.inputs == 0).numpy().any()
+    np.testing.assert_array_equal(changed.targets, targets)
+
+
 @pytest.mark.parametrize("shape", [(30, 32, 3), (32, 20, 1)])
 def test_sides_must_be_divisible(shape, messages):
     arguments = {"input_shape": shape, "num_classes": 2}

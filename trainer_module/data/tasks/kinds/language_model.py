@@ -99,9 +99,13 @@ class LanguageModel(Task):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The mean over the tokens, in nats, with ``train.label_smoothing``."""
+        return self.per_example(softmax.cross_entropy(outputs, targets, dtype, train), targets)
+
+    def per_example(self, values: Any, targets: Nest) -> Any:
+        """The mean over the tokens, of values ``[batch, length]``."""
         import tensorflow as tf
 
-        total, count = _over_tokens(softmax.cross_entropy(outputs, targets, dtype, train), targets)
+        total, count = _over_tokens(values, targets)
         return total / tf.maximum(count, 1)
 
     def metrics(self) -> Sequence[metric.Metric]:

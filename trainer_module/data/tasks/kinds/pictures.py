@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -23,6 +24,7 @@ class Pictures(Task):
     description = "pictures of one class each"
     monitor = "accuracy"
     noun = "images"
+    mixes = True
     class_label = names.LABEL
     report_sections = ("quality", "mistakes", "augmentation")
     first_signature = "serving_images"
@@ -35,10 +37,55 @@ class Pictures(Task):
         {"input_shape": names.IMAGE_SHAPE, "num_classes": 10}
     )
 
+    def __init__(self, class_weights: Mapping[str, float] | Sequence[float] | None = None):
+        """Takes weights of the classes.
+
+        Args:
+            class_weights: factors of the training's loss, for each class in the schema's order;
+                or by name of the class, 1 for other classes.
+
+        Raises:
+            SettingError: a factor is no number of 0 or more.
+        """
+        values = class_weights.values() if isinstance(class_weights, Mapping) else class_weights
+        if values is not None and not (
+            isinstance(values, Iterable) and all(map(_is_weight, values))
+        ):
+            raise _refusal(class_weights, "are not numbers of 0 or more", "[1, 3]")
+        self.class_weights = class_weights
+
+    def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
+        """``class_weights`` as a list."""
+        from stagecraft.trainer_module.data import labels
+
+        given = self.class_weights
+        if given is None:
+            return arguments
+        known = labels.class_names(schema_path)
+        if isinstance(given, Mapping):
+            for name in given:
+                if name not in known:
+                    problem = f"name {name!r}, which is no class of {schema_path}"
+                    raise _refusal(given, problem, f"some of {', '.join(known)}")
+            given = [given.get(name, 1.0) for name in known]
+        elif len(given) != len(known):
+            raise _refusal(given, f"do not fit {schema_path}", f"{len(known)} weights")
+        return {**arguments, "class_weights": list(given)}
+
+    def training_weights(self, targets: Nest, dtype: Any) -> Any:
+        """The weight of the label's class."""
+        import tensorflow as tf
+
+        if self.class_weights is None:
+            return None
+        assert not isinstance(self.class_weights, Mapping), "resolved_args gives a list"
+        return tf.gather(tf.constant(self.class_weights, dtype), targets)
+
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``input_shape``: height, width, channels; ``num_classes``."""
         from stagecraft.trainer_module.data import labels
 
+        self.resolved_args({}, schema_path)  # refuses class weights that do not fit
         return {
             "input_shape": labels.picture(schema_path).shape,
             "num_classes": len(labels.class_names(schema_path)),
@@ -124,6 +171,14 @@ class Pictures(Task):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", softmax.is_correct),)
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value >= 0
+
+
+def _refusal(given: Any, problem: str, use: str) -> SettingError:
+    return SettingError("task.args.class_weights", given, problem, use)
 
 
 def _to_bytes(images: Any) -> Any:

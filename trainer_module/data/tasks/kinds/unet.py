@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks import counts, metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
 
@@ -72,29 +73,34 @@ class Segmentation(Task):
         return Batch(features[names.IMAGE], features.get(names.MASK), weights)
 
     def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
-        """Moves picture and mask together: class 0 fills what the picture leaves."""
+        """Moves picture and mask together: class 0 fills what the picture leaves.
+
+        An augmentation that does not move pixels leaves the mask as it is.
+        """
         import tensorflow as tf
 
         from stagecraft.trainer_module.data.augment import augment
 
-        mask = tf.cast(batch.targets, batch.inputs.dtype)[..., tf.newaxis]
-        both = augment(
-            tf.concat([batch.inputs, mask], axis=-1),
-            features[names.ID],
-            seed=train.seed,
-            epoch=epoch,
-            augmentations=train.augmentations,
-        )
+        def augmented(pictures: Any, applied: Sequence[str]) -> Any:
+            return augment(
+                pictures,
+                features[names.ID],
+                seed=train.seed,
+                epoch=epoch,
+                augmentations=applied,
+            )
+
+        # The same draws move the mask as its picture.
+        moving = [each for each in train.augmentations if registries.AUGMENTATIONS.get(each).moves]
+        mask = augmented(tf.cast(batch.targets, tf.float32)[..., tf.newaxis], moving)
         return batch._replace(
-            inputs=both[..., :-1], targets=tf.cast(tf.round(both[..., -1]), batch.targets.dtype)
+            inputs=augmented(batch.inputs, train.augmentations),
+            targets=tf.cast(mask[..., 0], batch.targets.dtype),
         )
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The mean over the pixels, in nats, with ``train.label_smoothing``."""
-        import tensorflow as tf
-
-        losses = softmax.cross_entropy(outputs, targets, dtype, train)
-        return tf.reduce_mean(losses, axis=[1, 2])
+        return self.per_example(softmax.cross_entropy(outputs, targets, dtype, train), targets)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of right pixels, and ``mean_iou``."""

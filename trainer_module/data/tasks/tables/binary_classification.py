@@ -85,16 +85,21 @@ class BinaryClassification(Table):
         }
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """The cross entropy in nats; in a training times the weight of the label's class."""
+        """The cross entropy in nats."""
         import tensorflow as tf
 
         logits = _logits(outputs, dtype)
         labels = tf.cast(targets, logits.dtype)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        if train is None or self.class_weights == (1.0, 1.0):
-            return losses
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def training_weights(self, targets: Nest, dtype: Any) -> Any:
+        """The weight of the label's class."""
+        import tensorflow as tf
+
+        if self.class_weights == (1.0, 1.0):
+            return None
         zero, one = self.class_weights
-        return losses * (zero + (one - zero) * labels)
+        return zero + (one - zero) * tf.cast(targets, dtype)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of right answers, and the area under the ROC curve."""

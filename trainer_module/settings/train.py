@@ -1,8 +1,7 @@
-"""The settings of a training: model, data, optimizer and topology. Imports no TensorFlow."""
+"""The settings of model, optimizer and data. Imports no TensorFlow."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -12,48 +11,9 @@ from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-__all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 DEFAULT_EPOCHS = 10.0
 """Used if the settings have neither steps nor epochs."""
-
-
-class TaskSettings(Settings):
-    """What is learned (``task:``)."""
-
-    name: str = Field(
-        "pictures",
-        description="features, targets, loss and metrics: one of these, or your own task as "
-        "package.module:name",
-    )
-    args: dict[str, Any] | None = Field(
-        None, description="arguments of the task, such as features and label of a table"
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, value: str) -> str:
-        registries.task(value)
-        return value
-
-    @field_validator("args", mode="before")
-    @classmethod
-    def _parse_args(cls, value: Any) -> Any:
-        """Accepts JSON text as well, the form of an execution property."""
-        return (json.loads(value) if isinstance(value, str) else value) or None
-
-    @model_validator(mode="after")
-    def _check_args(self) -> TaskSettings:
-        self.found.check()
-        return self
-
-    @property
-    def found(self) -> Any:
-        """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
-        return registries.task(self.name, self.args)
 
 
 class TrainSettings(Settings):
@@ -140,6 +100,20 @@ class TrainSettings(Settings):
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
+    loss: str = Field(
+        "task",
+        description="loss of the training and of evaluations: one of these, or package.module:name "
+        "of your own Keras loss, or of a function of targets and outputs; for a model with several "
+        "outputs, a mapping from output to loss",
+    )
+    loss_args: str | None = Field(
+        None,
+        description="mapping of arguments of the loss, such as {delta: 0.5}; for several outputs, "
+        "a mapping from output to such mappings",
+    )
+    loss_weights: str | None = Field(
+        None, description="mapping from outputs of the model to factors of their losses; default 1"
+    )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target spread evenly over all classes"
     )
@@ -151,7 +125,15 @@ class TrainSettings(Settings):
         "exported; 0: off",
     )
     augment: str = Field(
-        "crop,flip", description="names, separated by commas, or none; their order does not matter"
+        "crop,flip",
+        description="names, separated by commas, or none; their order does not matter; default of "
+        "a task that does not augment: none",
+    )
+    mix_alpha: float = Field(
+        1.0,
+        gt=0,
+        description="alpha of the distribution Beta(alpha, alpha) of the share of an image in its "
+        "mixture, for mixup and cutmix",
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -205,7 +187,21 @@ class TrainSettings(Settings):
         entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
         return entry.name
 
-    @field_validator("optimizer_args", "schedule_args", "learning_rate_multipliers", mode="before")
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _parse_loss(cls, value: Any) -> Any:
+        """Accepts a name, a mapping, or the JSON of one, which flat settings hold."""
+        named = registries.losses(value)
+        return named.get("") or structured.mapping("train.loss", named)
+
+    @field_validator(
+        "optimizer_args",
+        "schedule_args",
+        "learning_rate_multipliers",
+        "loss_args",
+        "loss_weights",
+        mode="before",
+    )
     @classmethod
     def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a mapping, or its JSON, which flat settings hold."""
@@ -271,6 +267,20 @@ class TrainSettings(Settings):
     def schedule_arguments(self) -> dict[str, Any]:
         """``schedule_args`` as a mapping."""
         return structured.loaded(self.schedule_args, {})
+
+    @property
+    def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
+        arguments = structured.loaded(self.loss_args, {})
+        return {
+            output: (name, arguments.get(output, {}) if output else arguments)
+            for output, name in registries.losses(self.loss).items()
+        }
+
+    @property
+    def output_weights(self) -> dict[str, float]:
+        """``loss_weights`` as a mapping."""
+        return structured.loaded(self.loss_weights, {})
 
     @property
     def multipliers(self) -> dict[str, float]:
@@ -342,56 +352,29 @@ class TrainSettings(Settings):
         structured.check_factors("train.learning_rate_multipliers", self.multipliers)
         registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
         registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
+        self._check_losses()
         return self
 
-
-class TrainingSettings(Settings):
-    """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
-
-    task: TaskSettings = Field(default_factory=TaskSettings)
-    train: TrainSettings = Field(default_factory=TrainSettings)
-    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
-
-    @model_validator(mode="after")
-    def _check(self) -> TrainingSettings:
-        rules.check_batch_size(self.train.batch_size, self.parallel)
-        if self.parallel.evaluator:
-            self._check_evaluator()
-        if self.train.steps is not None:  # epochs are known with the data
-            rules.check_watched(self.train.steps, self.parallel)
-        return self
-
-    def _check_evaluator(self) -> None:
-        """An evaluator process evaluates later, when nobody waits for it."""
-        train = self.train
-        following = {
-            "early_stopping_patience": train.early_stopping_patience is not None,
-            "schedule": registries.SCHEDULES.get(train.schedule).follows_evaluations,
-        }
-        for name in filter(following.get, following):
-            raise SettingError(
-                f"train.{name}",
-                getattr(train, name),
-                "needs each evaluation before the next step",
-                "parallel.evaluator: false",
-            )
-
-    def flat(self) -> dict[str, int | float | str]:
-        """``{"train_batch_size": 128, …}``; fields that are None are left out."""
-        return {
-            f"{section}_{name}": structured.primitive(value)
-            for section, fields in self.model_dump(
-                include=set(TrainingSettings.model_fields)
-            ).items()
-            for name, value in fields.items()
-            if value is not None
-        }
-
-    @classmethod
-    def from_flat(cls, flat: dict[str, Any]) -> TrainingSettings:
-        """The inverse of :meth:`flat`. Raises pydantic's ValidationError on bad values."""
-        nested: dict[str, dict[str, Any]] = {section: {} for section in cls.model_fields}
-        for key, value in flat.items():
-            section, _, name = key.partition("_")
-            nested[section][name] = value
-        return cls.model_validate(nested)
+    def _check_losses(self) -> None:
+        losses = self.losses
+        outputs = [output for output in losses if output]
+        for setting, kind, noun in (
+            ("loss_args", dict, "a mapping of arguments"),
+            ("loss_weights", (int, float), "a number"),
+        ):
+            if setting == "loss_args" and not outputs:
+                continue
+            for output, value in structured.loaded(getattr(self, setting), {}).items():
+                if output not in outputs or not isinstance(value, kind):
+                    use = f"{noun} for each output that train.loss maps to a loss"
+                    raise SettingError(f"train.{setting}", output, "does not fit train.loss", use)
+        for name, arguments in losses.values():
+            entry = registries.LOSSES.get(name)
+            entry.check(arguments)
+            if self.label_smoothing and not entry.smooths:
+                raise SettingError(
+                    "train.label_smoothing",
+                    self.label_smoothing,
+                    f"is not supported by train.loss: {name}",
+                    "train.label_smoothing: 0",
+                )

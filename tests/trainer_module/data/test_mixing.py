@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data import mixing
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.engines.objective import Objective
+from stagecraft.trainer_module.settings import TrainingSettings
+
+DRAWS = tf.constant(np.linspace(0, 2**31 - 1, 101), tf.int32)
+UNIFORM = np.linspace(0, 1, 101)
+
+
+def test_shares_have_the_distribution():
+    """Beta(1, 1) is uniform; the quantiles of Beta(1/2, 1/2) are those of the arcsine law."""
+    np.testing.assert_allclose(mixing.beta(DRAWS, 1.0), UNIFORM, atol=1e-6)
+    expected = np.sin(np.pi * UNIFORM / 2) ** 2
+    np.testing.assert_allclose(mixing.beta(DRAWS, 0.5), expected, atol=1e-6)
+
+
+def test_the_loss_is_that_of_the_mixed_targets():
+    draw = np.random.RandomState(0)
+    logits = tf.constant(draw.randn(4, 3))
+    own, partners = (tf.constant(draw.randint(0, 3, 4)) for _ in range(2))
+    share = tf.constant([0.25, 0.5, 0.75, 1.0])
+    batch = Batch(None, mixing.Mixed(own, partners, share), tf.ones([4]))
+    part = tf.cast(share, tf.float64)[:, None]
+    target = part * tf.one_hot(own, 3, dtype=tf.float64)
+    target += (1 - part) * tf.one_hot(partners, 3, dtype=tf.float64)
+    expected = tf.nn.softmax_cross_entropy_with_logits(target, logits)
+    objective = Objective(TrainingSettings())
+    np.testing.assert_allclose(objective.loss(logits, batch), tf.reduce_sum(expected), rtol=1e-12)
+    larger = tf.concat([partners[:1], own[1:]], axis=0)
+    plain = batch._replace(targets=larger)
+    np.testing.assert_array_equal(objective.sums(logits, batch), objective.sums(logits, plain))
+
+
+@pytest.mark.parametrize(
+    ("task", "augment", "use"),
+    [
+        ("unet", "crop,mixup", "crop,flip"),
+        ("taxi", "cutmix", "none"),
+        ("pictures", "mixup,cutmix", ""),
+    ],
+)
+def test_refused_by_name(task, augment, use, messages):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSettings.model_validate({"task": {"name": task}, "train": {"augment": augment}})
+    error = caught.value.errors()[0]["ctx"]["error"]
+    assert isinstance(error, SettingError)
+    assert error.setting == "train.augment"
+    assert use in error.suggestion
+    messages.check(error)
+
+
+def test_they_come_last():
+    assert registries.augmentations("mixup,cutout,crop") == ["crop", "cutout", "mixup"]

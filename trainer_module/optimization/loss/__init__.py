@@ -1,0 +1,1 @@
+"""The loss of a training: the task's own, or the one of ``train.loss``."""

@@ -1,0 +1,97 @@
+"""The settings of a training: task, model, data, optimizer and topology. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from typing_extensions import Self
+
+from stagecraft.schemas import structured
+from stagecraft.schemas.base_settings import Settings
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.parallel import rules
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.settings.task import TaskSettings
+from stagecraft.trainer_module.settings.train import TrainSettings
+
+__all__ = ["ParallelSettings", "Settings", "TaskSettings", "TrainSettings", "TrainingSettings"]
+
+
+class TrainingSettings(Settings):
+    """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
+
+    task: TaskSettings = Field(default_factory=TaskSettings)
+    train: TrainSettings = Field(default_factory=TrainSettings, validate_default=True)
+    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
+
+    @field_validator("train")
+    @classmethod
+    def _check_augment(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
+        """The task decides whether ``augment`` has an effect."""
+        task = info.data.get("task")
+        if task is None or not train.augmentations:
+            return train
+        if task.found.augments:
+            for name in train.augmentations:
+                if registries.AUGMENTATIONS.get(name).mixes and not task.found.mixes:
+                    problem = f"does not work with the task {task.name}, only with pictures"
+                    raise SettingError("train.augment", name, problem, "crop,flip")
+            return train
+        if "augment" in train.model_fields_set:
+            raise SettingError(
+                "train.augment",
+                train.augment,
+                f"has no effect: the task {task.name} does not augment",
+                "train.augment: none",
+            )
+        return train.model_copy(update={"augment": "none"})
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingSettings:
+        rules.check_batch_size(self.train.batch_size, self.parallel)
+        if self.parallel.evaluator:
+            self._check_evaluator()
+        if self.train.steps is not None:  # epochs are known with the data
+            rules.check_watched(self.train.steps, self.parallel)
+        return self
+
+    def _check_evaluator(self) -> None:
+        """An evaluator process evaluates later, when nobody waits for it."""
+        train = self.train
+        following = {
+            "early_stopping_patience": train.early_stopping_patience is not None,
+            "schedule": registries.SCHEDULES.get(train.schedule).follows_evaluations,
+        }
+        for name in filter(following.get, following):
+            raise SettingError(
+                f"train.{name}",
+                getattr(train, name),
+                "needs each evaluation before the next step",
+                "parallel.evaluator: false",
+            )
+
+    def resolved(self, schema_path: str) -> Self:
+        """A copy whose task needs no schema for its loss."""
+        return self.model_copy(update={"task": self.task.resolved(schema_path)})
+
+    def flat(self) -> dict[str, int | float | str]:
+        """``{"train_batch_size": 128, …}``; fields that are None are left out."""
+        return {
+            f"{section}_{name}": structured.primitive(value)
+            for section, fields in self.model_dump(
+                include=set(TrainingSettings.model_fields)
+            ).items()
+            for name, value in fields.items()
+            if value is not None
+        }
+
+    @classmethod
+    def from_flat(cls, flat: dict[str, Any]) -> TrainingSettings:
+        """The inverse of :meth:`flat`. Raises pydantic's ValidationError on bad values."""
+        nested: dict[str, dict[str, Any]] = {section: {} for section in cls.model_fields}
+        for key, value in flat.items():
+            section, _, name = key.partition("_")
+            nested[section][name] = value
+        return cls.model_validate(nested)
