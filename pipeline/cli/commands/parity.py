@@ -49,10 +49,10 @@ def parity(
     """Prove that topologies compute what one device computes.
 
     Each topology trains some steps in separate processes, on logical CPU devices of this machine.
-    One device trains the same model with the same images, seed and global batch. The check compares
-    gradients from equal weights, and float64 weights after some steps. It also checks that all
-    replicas hold exactly the same variables. It reports how the float32 weights differ after some
-    steps. This difference does not count, because training amplifies rounding.
+    One device trains the same model with the same examples, seed and global batch. The check
+    compares gradients from equal weights, and float64 weights after some steps. It also checks that
+    all replicas hold exactly the same variables. It reports how the float32 weights differ after
+    some steps. This difference does not count, because training amplifies rounding.
 
     \b
     stagecraft parity --list
