@@ -19,6 +19,7 @@ TINY = (
     "train.steps=6",
     "train.batch_size=32",
     "evaluate.min_accuracy=0",
+    "evaluate.thresholds={}",
     "evaluate.better_than_constant=false",
 )
 """Settings under which a whole pipeline takes little more than its imports."""
