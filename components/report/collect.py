@@ -80,12 +80,12 @@ def collect(
     trained = read_training(model_run, artifacts.get("model")) if model_run else None
     task = _task(settings, trained)
     names: tuple[str, ...] = ()
-    if schema and task and task.class_label is not None:
-        names = labels.class_names(io_utils.get_only_uri_in_dir(schema.uri))
+    schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
+    if schema_path and task and task.class_label is not None:
+        names = labels.class_names(schema_path)
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
-    schema_file = io_utils.get_only_uri_in_dir(schema.uri) if schema and names else None
-    picture = labels.picture(schema_file) if schema_file else labels.Picture()
+    picture = labels.picture(schema_path) if schema_path and names else labels.Picture()
     sections = task.report_sections if task else ()
     data, pixels = data_summary.read(artifacts, names, trained, ids, sections, picture)
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
@@ -98,7 +98,7 @@ def collect(
         run_id=run_id,
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         class_names=names,
-        task=TaskSummary.of(task, names) if task else TaskSummary(),
+        task=TaskSummary.of(task, schema_path, names) if task else TaskSummary(),
         quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
         pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,

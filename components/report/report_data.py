@@ -183,13 +183,15 @@ class TaskSummary:
     output_text: str = "unknown"
 
     @classmethod
-    def of(cls, task: Task, class_names: Sequence[str] = ()) -> TaskSummary:
-        """The summary of a task."""
+    def of(
+        cls, task: Task, schema_path: str | None, class_names: Sequence[str] = ()
+    ) -> TaskSummary:
+        """The summary of a task; ``schema_path``: None if the run has no schema yet."""
         return cls(
             noun=task.noun,
             sections=tuple(task.report_sections),
             higher_is_better=task.higher_is_better(task.monitor),
-            input_text=task.input_text(),
+            input_text=task.input_text(schema_path) if schema_path else cls.input_text,
             output_text=task.output_text(class_names),
         )
 

@@ -1,32 +1,19 @@
 """The page on a user's own task: its files train a model that predicts in plain TensorFlow."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from reading import ROOT
+from reading import ROOT, Reader
 from snippets import snippets
 
-STAGECRAFT = "from stagecraft.pipeline.cli.main import main; main()"
 PAGE = ROOT / "docs" / "how-to" / "own-task.md"
 
 
 @pytest.mark.slow
-def test_a_csv_becomes_a_model(tmp_path):
-    for found in snippets(PAGE.read_text()):
-        if found.title:
-            (tmp_path / found.title).write_text(found.text)
-    for words in (
-        ["make_houses.py"],
-        ["-c", STAGECRAFT, "run", "--config", "houses.yaml", "--to", "Trainer"],
-    ):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    (model,) = tmp_path.glob("runs/houses/pipeline_root/Trainer/model/*/Format-Serving")
+def test_a_csv_becomes_a_model(reader: Reader):
+    reader.read(PAGE)
+    runs = reader.folder / "runs"
+    (model,) = runs.glob("houses/pipeline_root/Trainer/model/*/Format-Serving")
     predict = tf.saved_model.load(str(model)).signatures["serving_columns"]
     found = predict(
         area=tf.constant([100.0, 100.0, np.nan]),

@@ -18,12 +18,15 @@ COMMANDS = [line for page in PAGES for line in commands(page)]
 RARELY = ("docs/explanation/parallelism.md", "docs/reference/workers.md")
 """Pages whose commands train for minutes: read with all tests."""
 
+ELSEWHERE = ("docs/how-to/own-task.md",)
+"""Pages with a test of their own, which looks at what the commands leave."""
+
 
 def pages(long: bool) -> list[Any]:
     return [
         pytest.param(page, id=name(page), marks=[pytest.mark.full] * (name(page) in RARELY))
         for page in PAGES
-        if runs_something(page) and is_long(page) is long
+        if runs_something(page) and is_long(page) is long and name(page) not in ELSEWHERE
     ]
 
 

@@ -21,6 +21,7 @@ from stagecraft.components.report.report_data import (
     TaskSummary,
     Training,
 )
+from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.monitoring.curve import Point
@@ -120,7 +121,7 @@ def one_device() -> ReportData:
         run_id="2026-01-02T03:04:05",
         written="2026-01-02T03:06:05+00:00",
         class_names=NAMES,
-        task=TaskSummary.of(registries.TASKS.get("pictures"), NAMES),
+        task=TaskSummary.of(registries.TASKS.get("pictures"), features.schema_file("cifar10"), NAMES),
         quality=_quality(),
         pushed_to="/serving/17",
         pushed_version="17",

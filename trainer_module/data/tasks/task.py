@@ -218,8 +218,8 @@ class Task(Entry):
         """What the trained model makes of some inputs, as text by input; none by default."""
         return {}
 
-    def input_text(self) -> str:
-        """The exported model's input, in words."""
+    def input_text(self, schema_path: str) -> str:
+        """The exported model's input, in words; ``schema_path``: of a TFDV schema."""
         return f"tf.Examples with {', '.join(self.served_features)}"
 
     def output_text(self, class_names: Sequence[str]) -> str:

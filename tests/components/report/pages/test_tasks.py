@@ -85,7 +85,7 @@ def houses(one_device: ReportData) -> ReportData:
         one_device,
         class_names=(),
         quality=quality(),
-        task=TaskSummary.of(HOUSES),
+        task=TaskSummary.of(HOUSES, "houses.pbtxt"),
         training=dataclasses.replace(
             one_device.training, record=record, curve=curve, samples={"a prompt": "<b>it</b> ends"}
         ),
@@ -133,7 +133,7 @@ def test_verdict_summary_and_card(houses):
     summary = page.summary(houses)
     assert "| MAE | **0.4000** |" in summary and "recall" not in summary
     card = model_card.as_json(houses)
-    assert card["model_parameters"]["input_format"] == HOUSES.input_text()
+    assert card["model_parameters"]["input_format"] == HOUSES.input_text("houses.pbtxt")
     assert card["model_parameters"]["output_format"] == "a price"
     metrics = card["quantitative_analysis"]["performance_metrics"]
     assert {"type": "mse", "value": "0.4", "slice": "region <south>"} in metrics

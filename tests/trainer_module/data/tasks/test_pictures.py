@@ -62,6 +62,7 @@ def data(request, tmp_path_factory):
 def test_the_schema_has_the_models_arguments(data):
     assert data.arguments == {"input_shape": data.shape, "num_classes": 3}
     assert labels.picture(str(data.schema)) == labels.Picture(data.shape, data.encoded)
+    assert str(list(data.shape)) in PICTURES.input_text(str(data.schema))
 
 
 NAMED = (

@@ -160,9 +160,12 @@ class Pictures(Task):
         """Softmax cross entropy in nats, with ``train.label_smoothing``."""
         return softmax.cross_entropy(outputs, targets, dtype, train)
 
-    def input_text(self) -> str:
+    def input_text(self, schema_path: str) -> str:
         """The picture's shape."""
-        return f"uint8 images {list(names.IMAGE_SHAPE)}, or tf.Examples of them"
+        from stagecraft.trainer_module.data import labels
+
+        shape = list(labels.picture(schema_path).shape)
+        return f"uint8 images {shape}, or tf.Examples of them"
 
     def output_text(self, class_names: Sequence[str]) -> str:
         """The classes."""
