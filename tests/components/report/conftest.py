@@ -121,7 +121,9 @@ def one_device() -> ReportData:
         run_id="2026-01-02T03:04:05",
         written="2026-01-02T03:06:05+00:00",
         class_names=NAMES,
-        task=TaskSummary.of(registries.TASKS.get("pictures"), features.schema_file("cifar10"), NAMES),
+        task=TaskSummary.of(
+            registries.TASKS.get("pictures"), features.schema_file("cifar10"), NAMES
+        ),
         quality=_quality(),
         pushed_to="/serving/17",
         pushed_version="17",
