@@ -69,8 +69,11 @@ RUNS = {
 }
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
-FULL = ("pipeline_overhead", "soak", "taxi")
-"""Two minutes each: whole pipelines."""
+FULL = (
+    *("input_data", "pipeline_overhead", "remat", "soak"),
+    *("stages", "step_start", "taxi", "workers"),
+)
+"""Half a minute to two minutes each."""
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:

@@ -35,15 +35,6 @@ def test_a_language_model_learns_and_continues_a_prompt(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_unet_finds_shapes(tmp_path):
-    settings = ("data.sample_train=600", "data.sample_test=50", "train.steps=60", *SMALL)
-    done = run(tmp_path, "--config", "unet", "--to", "Trainer", settings=settings)
-    assert done.code == 0, done.stderr[-3000:]
-    best, _ = trained(tmp_path)
-    assert best["mean_iou"] > 0.55  # of a model that says background: about 0.4
-
-
-@pytest.mark.slow
 def test_a_folder_of_pictures(tmp_path):
     draw = np.random.default_rng(0)
     for number in range(120):

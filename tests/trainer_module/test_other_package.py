@@ -146,8 +146,13 @@ def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypa
     assert all(np.isfinite(each["loss"]) for each in record["evaluations"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("steps", "equal"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("steps", "equal"),
+    [
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(2, False, marks=pytest.mark.full),
+    ],
+)
 def test_parity(installed, tmp_path, monkeypatch, steps, equal):
     """With averages in each step it is mirrored; with fewer it is not, and the case shows it."""
     from stagecraft.trainer_module.parity.check import Check

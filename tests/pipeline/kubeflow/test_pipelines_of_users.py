@@ -35,7 +35,7 @@ def emulated(file: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
     return {name: how.state for name, how in run.ended.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_values_between_components(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))
     pipeline = components_of_users.create_pipeline("values", ROOT)

@@ -27,7 +27,7 @@ def command(project, *words, **variables):
     return ran(program, "tfx", *words, code=None, cwd=project.present, env=environment)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_from_create_to_delete(project):
     server = project.server
 

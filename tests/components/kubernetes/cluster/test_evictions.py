@@ -40,7 +40,7 @@ def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    ["job", "tfjob", pytest.param("trainjob", marks=pytest.mark.full)],  # as a job
+    ["job", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("tfjob", "trainjob"))],
 )
 def test_a_worker(
     expected: Any, step: Any, cluster: Any, aside: Any, capfd: Any, kind: str

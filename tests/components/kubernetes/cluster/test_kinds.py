@@ -35,7 +35,7 @@ def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("job", marks=pytest.mark.slow),
+        pytest.param("job", marks=pytest.mark.full),
         pytest.param("trainjob", marks=pytest.mark.slow),
         pytest.param("tfjob", marks=pytest.mark.full),
         pytest.param("job without a volume", marks=pytest.mark.full),
