@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from stagecraft.pipeline.cli.quiet import hide_warnings
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.schemas.errors import UserError
 
@@ -59,11 +57,3 @@ class Group(click.Group):
     """A group of such commands."""
 
     command_class = Command
-
-
-def hide_warnings() -> None:
-    """Hides warnings of libraries; call it before they are imported."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="google.api_core")
-    logging.getLogger("stagecraft").addHandler(logging.NullHandler())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stagecraft.pipeline.cli.quiet import quiet_imports
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def load_settings(
     """Settings of the options ``--config``, ``--set`` and ``--data``."""
     from stagecraft.pipeline.settings import load  # --help needs none of it
 
-    return load(config, (*overrides, *override("--data", "data.source", data)))
+    with quiet_imports():  # settings may name a module that imports TensorFlow
+        return load(config, (*overrides, *override("--data", "data.source", data)))
 
 
 def override(option: str, setting: str, value: Any) -> tuple[Override, ...]:

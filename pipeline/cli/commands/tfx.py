@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from stagecraft.pipeline.cli.command import hide_warnings
+from stagecraft.pipeline.cli.quiet import quiet_imports
 
 
 @click.command(
@@ -25,13 +25,10 @@ def tfx(words: tuple[str, ...]) -> None:
     the engine. The command passes everything else on to TFX unchanged.
     """
     own = os.environ.copy()
-    hide_warnings()
-    from tfx.tools.cli.cli_main import cli_group
+    with quiet_imports():  # a run that the command starts has its own log
+        from tfx.tools.cli.cli_main import cli_group
 
-    from stagecraft.pipeline.tfx_command import engines
-
-    if "TF_CPP_MIN_LOG_LEVEL" not in own:  # a run that the command starts has its own log
-        os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        from stagecraft.pipeline.tfx_command import engines
     # TFX runs pip by its name.
     scripts = str(pathlib.Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join(filter(None, [scripts, own.get("PATH")]))

@@ -1,4 +1,9 @@
+import os
+import pathlib
+import sys
+
 import yaml
+from processes import ran
 
 from stagecraft.pipeline.settings import PipelineSettings, load
 
@@ -41,3 +46,14 @@ def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, mess
     assert "every_step.env.HF_TOKEN" in again.stderr
     messages.check(again.stderr)
     assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0
+
+
+def test_a_module_that_settings_name_may_import_tensorflow(tmp_path):
+    (tmp_path / "mine.py").write_text("import tensorflow\n\nTASK = 3\n")
+    program = pathlib.Path(sys.executable).with_name("stagecraft")
+    words = ("config", "--set", "task.name=mine:TASK")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    done = ran(program, *words, code=1, cwd=tmp_path, env=environment)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ") and "is of type int" in line
