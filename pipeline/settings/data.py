@@ -28,8 +28,9 @@ class DataSettings(Settings):
 
     source: str = Field(
         "sample",
-        description="sample (generated, no network), download (the published archive), or an "
-        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
+        description="sample (generated, no network), download (CIFAR's published archive), or the "
+        "data that the task or example_gen reads, such as an archive (.tar.gz) or a folder: a "
+        "path, or a gs://, s3:// or minio:// URI",
     )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
@@ -44,8 +45,8 @@ class DataSettings(Settings):
         description="files per split; a fixed number, so that the data does not depend on the "
         "number of workers",
     )
-    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
-    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
+    sample_train: int = Field(5_000, ge=10, description="examples in the train part of the sample")
+    sample_test: int = Field(1_000, ge=10, description="examples in the test part of the sample")
     cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
     schema_file: str | None = Field(
         None,
