@@ -152,7 +152,7 @@ def check_family(name: str, arguments: Mapping[str, Any]) -> None:
     ]
     use = f"one of {', '.join(fitting)}, or your own as package.module:function"
     given = ", ".join(arguments)
-    problem = f"does not take what the task gives to models ({given})"
+    problem = f"does not accept the arguments that the task passes to models ({given})"
     raise SettingError(FAMILIES.setting, name, problem, use)
 
 

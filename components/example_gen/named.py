@@ -67,7 +67,7 @@ def make(
         component: BaseComponent = kind(**given)
     except Exception as error:  # whatever the class raises
         raise SettingError(
-            ARGUMENTS, dict(arguments), f"do not fit {path}: {said(error)}"
+            ARGUMENTS, dict(arguments), f"is refused by {path}: {said(error)}"
         ) from error
     if "examples" not in component.outputs:
         raise SettingError(
@@ -83,7 +83,7 @@ def _located(kind: Any, name: str, source: Any, given: Mapping[str, Any]) -> dic
     """The argument ``name``; for a single file, its folder and a pattern."""
     if source is None:
         use = "the path of the folder with the data"
-        raise SettingError("data.source", "sample", f"is no data for {kind.__name__}", use)
+        raise SettingError("data.source", "sample", f"cannot be read by {kind.__name__}", use)
     is_file = name == "input_base" and isinstance(source, str) and os.path.isfile(source)
     if not is_file or "input_config" in given:
         return {name: source}
@@ -113,8 +113,8 @@ def _check_splits(given: Mapping[str, Any], wanted: list[str]) -> None:
     names = [split.name for split in splits]
     for name in wanted if names else ():
         if name not in names:
-            use = f"data.train_split, data.val_split and data.eval_split: {', '.join(names)}"
-            raise SettingError(ARGUMENTS, name, "is none of the splits of these arguments", use)
+            use = f"data.train_split, val_split and eval_split to name some of {', '.join(names)}"
+            raise SettingError(ARGUMENTS, name, "is not a split of these arguments", use)
 
 
 def find(path: str, setting: str = CLASS) -> Any:
@@ -152,5 +152,7 @@ def _argument(kind: Any, name: str, value: Any) -> Any:
             return json_format.ParseDict(dict(value), wanted())
         except json_format.ParseError as error:
             use = f"the fields of {wanted.__name__}"
-            raise SettingError(f"{ARGUMENTS}.{name}", value, f"is wrong: {error}", use) from error
+            raise SettingError(
+                f"{ARGUMENTS}.{name}", value, f"does not fit the component: {error}", use
+            ) from error
     return value

@@ -28,8 +28,9 @@ class DataSettings(Settings):
 
     source: str = Field(
         "sample",
-        description="sample (generated, no network), download (the published archive), or an "
-        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
+        description="sample (generated, no network), download (CIFAR's published archive), or the "
+        "data that the task or example_gen reads, such as an archive (.tar.gz) or a folder: a "
+        "path, or a gs://, s3:// or minio:// URI",
     )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
@@ -44,39 +45,42 @@ class DataSettings(Settings):
         description="files per split; a fixed number, so that the data does not depend on the "
         "number of workers",
     )
-    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
-    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
+    sample_train: int = Field(5_000, ge=10, description="examples in the train part of the sample")
+    sample_test: int = Field(1_000, ge=10, description="examples in the test part of the sample")
     cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
     schema_file: str | None = Field(
         None,
-        description="TFDV schema (text proto) that the data must match; default: the dataset's, or "
-        "that of the task's sample",
+        description="TFDV schema (text proto) that the data must match; default: the schema of the "
+        "dataset, or of the task's sample",
     )
     infer_schema: bool = Field(
-        False, description="infer the schema from the train split instead, in each run"
+        False, description="infer the schema from the train split in each run; excludes schema_file"
     )
     example_gen: str | None = Field(
         None,
         description="dotted path of an ExampleGen component, such as tfx.components.CsvExampleGen; "
-        "its input_base is source; default: archives of CIFAR, or the task's sample",
+        "source is its input_base; default: the ExampleGen of CIFAR's archives, or of the task",
     )
     example_gen_args: dict[str, Any] = Field(
         {},
-        description="more arguments of the component; mappings become protos, such as input_config",
+        description="mapping of other arguments of example_gen; a mapping such as input_config "
+        "becomes its proto",
     )
-    train_split: str = Field("train", min_length=1, description="split to train on")
-    val_split: str = Field("val", min_length=1, description="split to choose the checkpoint on")
-    eval_split: str = Field("eval", min_length=1, description="split for the Evaluator alone")
+    train_split: str = Field("train", min_length=1, description="split that trains the model")
+    val_split: str = Field(
+        "val", min_length=1, description="split that chooses the best checkpoint"
+    )
+    eval_split: str = Field("eval", min_length=1, description="split that only the Evaluator reads")
     eval_fraction: float = Field(
         0.1,
         gt=0,
         le=0.5,
-        description="share of all examples in the eval split, if the example_gen has no splits; "
-        "val_fraction is the share of the val split",
+        description="share of all examples in the eval split, if example_gen_args names no splits; "
+        "val_fraction is then the share of the val split",
     )
     preprocessing_fn: str | None = Field(
         None,
-        description="package.module:function for Transform; default: the task's",
+        description="package.module:function for Transform; default: the function of the task",
     )
 
     @field_validator("source")
@@ -92,12 +96,14 @@ class DataSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
         if self.example_gen is None:
-            self._refuse_changed(("example_gen_args",), "needs an example_gen", "example_gen")
+            self._refuse_changed(
+                ("example_gen_args",), "needs data.example_gen", "both, or neither"
+            )
         else:
             self._refuse_changed(
                 ("dataset", "label", "shards", "sample_train", "sample_test", "cache_dir"),
-                f"is only for archives of CIFAR, not for example_gen: {self.example_gen}",
-                "example_gen_args",
+                f"is only for archives of CIFAR, not for data.example_gen: {self.example_gen}",
+                "data.example_gen_args",
             )
         if self.dataset == "cifar10" and self.label == "coarse":
             raise SettingError(
@@ -175,11 +181,14 @@ class DataSettings(Settings):
             raise SettingError("task.name", task.name, "has no sample", own)
         if generator == "sample" and self.source != SAMPLE_SOURCE:
             raise SettingError(
-                "data.source", self.source, f"is not known to the task {task.name}", own
+                "data.source", self.source, "cannot be read without data.example_gen", own
             )
         if generator == "named" and self.source == DOWNLOAD:
             raise SettingError(
-                "data.source", self.source, "is of CIFAR", f"{own}, or remove data.example_gen"
+                "data.source",
+                self.source,
+                f"is CIFAR's archive, but data.example_gen is {self.example_gen}",
+                "data.source: FOLDER, or remove data.example_gen",
             )
         if generator == "cifar" and self.splits != (TRAIN, VAL, EVAL):
             raise SettingError(
@@ -195,7 +204,7 @@ class DataSettings(Settings):
             raise SettingError(
                 "data.infer_schema",
                 True,
-                f"gives no model for the task {task.name}, which reads more from the schema",
+                f"does not fit the task {task.name}, which reads more than types from the schema",
                 "data.schema_file",
             )
         if self.infer_schema and task.found.sample_arguments is None:
@@ -212,7 +221,7 @@ class DataSettings(Settings):
             raise SettingError(
                 "data.schema_file",
                 self.schema_file,
-                "is needed, because nothing else describes the data",
+                "names no schema, but this data needs one",
                 "data.infer_schema: true, or a file that 'stagecraft schema' writes",
             )
 

@@ -38,8 +38,8 @@ class TransformSettings(Settings):
 class Threshold(Settings):
     """Bounds of a metric (``evaluate.thresholds``)."""
 
-    min: float | None = Field(None, description="least value for a blessing")
-    max: float | None = Field(None, description="greatest value")
+    min: float | None = Field(None, description="minimum of the metric for a blessing")
+    max: float | None = Field(None, description="maximum of the metric for a blessing")
 
     @model_validator(mode="after")
     def _check(self) -> Threshold:
@@ -67,11 +67,11 @@ class EvaluateSettings(Settings):
     )
     thresholds: dict[str, Threshold] = Field(
         {},
-        description="more conditions, by metric of the task: min, max, or both, such as "
+        description="mapping from metric of the task to its bounds: min, max, or both, such as "
         "{mse: {max: 1.5}}",
     )
     slices: tuple[str, ...] = Field(
-        (), description="features; the metrics are also measured for each of their values"
+        (), description="list of features; the Evaluator also computes the metrics for each value"
     )
 
     def check_metrics(self, task: Task) -> None:

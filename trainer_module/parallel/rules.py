@@ -148,7 +148,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
             parallel.devices,
             f"names {len(names)} devices, but parallel.replicas: {parallel.replicas} × "
             f"parallel.stages: {parallel.stages} need {wanted}",
-            f"{wanted} names, or parallel.devices: auto",
+            f"{wanted} name{'s' if wanted > 1 else ''}, or parallel.devices: auto",
         )
     if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
         raise SettingError(

@@ -16,7 +16,7 @@ class TaskSettings(Settings):
 
     name: str = Field(
         "pictures",
-        description="features, targets, loss and metrics: one of these, or your own task as "
+        description="what the model learns: one of these tasks, or your own task as "
         "package.module:name",
     )
     args: dict[str, Any] | None = Field(

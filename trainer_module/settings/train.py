@@ -22,7 +22,7 @@ class TrainSettings(Settings):
     model: str = Field(
         "cnn",
         description="a model of one of these families, or package.module:function returning a "
-        "Keras model with logits [batch, classes]",
+        "Keras model; for pictures, with logits [batch, classes]",
     )
     initial_weights: str | None = Field(
         None,
@@ -49,7 +49,7 @@ class TrainSettings(Settings):
     )
     optimizer_args: str | None = Field(
         None,
-        description="mapping of more arguments of the Keras optimizer, such as {beta_1: 0.95}",
+        description="mapping of other arguments of the Keras optimizer, such as {beta_1: 0.95}",
     )
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
@@ -64,13 +64,13 @@ class TrainSettings(Settings):
     )
     learning_rate_multipliers: str | None = Field(
         None,
-        description="mapping of regular expression to factor on the learning rate of the weights "
-        "whose path matches; the first match counts",
+        description="mapping from regular expression to factor; the factor of the first expression "
+        "that matches the path of a weight multiplies its learning rate",
     )
     frozen: str | None = Field(
         None,
-        description="list of regular expressions; weights whose path matches are not trained, and "
-        "a layer with no other weights runs in inference mode",
+        description="list of regular expressions; training does not change weights whose path "
+        "matches, and a layer with no other weights runs in inference mode",
     )
     clip_norm: float = Field(
         0.0,
@@ -84,7 +84,7 @@ class TrainSettings(Settings):
     gradient_noise: float | None = Field(
         None,
         gt=0,
-        description="eta of the noise that is added to gradients after clipping, of variance "
+        description="eta of the Gaussian noise on the clipped gradients; its variance is "
         "eta / (1 + step)^0.55 (Neelakantan et al. 2015)",
     )
     schedule: str = Field(
@@ -102,7 +102,7 @@ class TrainSettings(Settings):
     )
     loss: str = Field(
         "task",
-        description="loss of the training and of evaluations: one of these, or package.module:name "
+        description="loss of training and evaluations: one of these, or package.module:name "
         "of your own Keras loss, or of a function of targets and outputs; for a model with several "
         "outputs, a mapping from output to loss",
     )
@@ -112,7 +112,7 @@ class TrainSettings(Settings):
         "a mapping from output to such mappings",
     )
     loss_weights: str | None = Field(
-        None, description="mapping from outputs of the model to factors of their losses; default 1"
+        None, description="mapping from output of the model to the factor of its loss; default: 1"
     )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target spread evenly over all classes"
@@ -126,14 +126,14 @@ class TrainSettings(Settings):
     )
     augment: str = Field(
         "crop,flip",
-        description="names, separated by commas, or none; their order does not matter; default of "
-        "a task that does not augment: none",
+        description="names, separated by commas, or none; their order does not matter; a task that "
+        "does not augment has the default none",
     )
     mix_alpha: float = Field(
         1.0,
         gt=0,
-        description="alpha of the distribution Beta(alpha, alpha) of the share of an image in its "
-        "mixture, for mixup and cutmix",
+        description="for mixup and cutmix: the share of an image in its mixture has the "
+        "distribution Beta(mix_alpha, mix_alpha)",
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -153,13 +153,13 @@ class TrainSettings(Settings):
     early_stopping_patience: int | None = Field(
         None,
         ge=1,
-        description="evaluations without an improvement of the task's monitored metric after which "
-        "the training run stops",
+        description="the training run stops after this number of evaluations without an "
+        "improvement of the task's monitored metric",
     )
     callbacks: str | None = Field(
         None,
-        description="list of package.module:Class; their methods on_train_begin, on_step, "
-        "on_epoch_end and on_train_end are called on the chief",
+        description="list of package.module:Class; the chief calls their methods on_train_begin, "
+        "on_step, on_epoch_end and on_train_end",
     )
     keep: int = Field(2, ge=1, description="newest checkpoints to keep, besides the best one")
     resume_id: str = Field(

@@ -206,7 +206,7 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     )
     if not is_by_class(path):
         raise UserError(
-            f"{path}: has no subfolder with image files ({', '.join(SUFFIXES)}). Use a folder with "
+            f"{path} has no subfolder with image files ({', '.join(SUFFIXES)}). Use a folder with "
             "a subfolder for each class.",
             setting="source",
             value=path,

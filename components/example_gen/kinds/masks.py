@@ -56,7 +56,9 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     """The sample of the sizes in execution properties."""
     path = str(properties["source"])
     if path != source.SAMPLE:
-        raise SettingError("data.source", path, "has no masks", source.SAMPLE)
+        problem = "cannot be read by MaskExampleGen, which only makes a sample"
+        use = f"{source.SAMPLE}, or data.example_gen for masks of your own"
+        raise SettingError("data.source", path, problem, use)
     return Source(int(properties["sample_train"]), int(properties["sample_test"]))
 
 

@@ -103,7 +103,7 @@ def _show_settings(a: PastRun, b: PastRun) -> None:
         if not run.settings_are_whole:
             known = {setting.partition(".")[0] for setting in run.settings}
             sections = ", ".join(f"`{section}`" for section in sorted(known))
-            what = f"Only its {sections} settings are" if known else "None of its settings is"
+            what = f"Only its settings {sections} are" if known else "None of its settings is"
             console.say(f"{name} has no report. {what} known.")
 
 

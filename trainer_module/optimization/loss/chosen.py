@@ -73,8 +73,8 @@ def verify(task: Task, train: TrainSettings, outputs: Nest, targets: Nest) -> No
     raise SettingError(
         "train.loss",
         train.loss,
-        "gives an example another loss in a batch than alone; devices sum over parts of a batch, "
-        "so the loss of an example must not depend on the others",
+        "gives an example different losses alone and in a batch; each device has only a part of "
+        "the batch, so the loss of an example must not depend on the others",
         f"train.loss_args: {{axis: {axes}}}"
         if train.loss in ("dice", "tversky")
         else "a loss that returns [batch, …], one value for each example",
@@ -89,7 +89,11 @@ def _check_outputs(train: TrainSettings, outputs: Nest) -> None:
         known = [str(index) for index in range(len(outputs))]
     for output in train.losses:
         if output not in known:
-            problem = f"names no output {output!r} of the model" if output else "is one loss"
+            problem = (
+                f"names the output {output!r}, which the model does not have"
+                if output
+                else "is one loss, but the model has several outputs"
+            )
             use = f"a mapping with {', '.join(known)}" if known[0] else "the name of one loss"
             raise SettingError("train.loss", train.loss, problem, use)
 

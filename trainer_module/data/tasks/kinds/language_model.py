@@ -59,7 +59,9 @@ class LanguageModel(Task):
             ("new_tokens", new_tokens, 1),
         ):
             if value < least:
-                raise SettingError(f"task.args.{setting}", value, "is too small", str(least))
+                raise SettingError(
+                    f"task.args.{setting}", value, "is too small", f"{least} or more"
+                )
         if unit not in SEPARATORS:
             raise SettingError("task.args.unit", unit, "is unknown", " or ".join(SEPARATORS))
         self._length, self._size = length, vocabulary_size
@@ -82,7 +84,7 @@ class LanguageModel(Task):
     def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
         """Refuses all but logits ``[batch, length, vocabulary_size]``."""
         shape = (arguments["length"], arguments["vocabulary_size"])
-        softmax.check_logits(name, outputs, shape, "next token")
+        softmax.check_logits(name, outputs, shape, "position and token")
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits`` of each next token, ``[batch, length, vocabulary_size]``."""
