@@ -8,11 +8,14 @@ from pydantic import ValidationError
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.tables.regression import R2, Regression
+from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.settings import TaskSettings, TrainSettings
+from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.training import export
 
 DRAW = np.random.default_rng(3)
 LABELS = DRAW.integers(0, 2, 500).astype(np.float32)
@@ -56,7 +59,31 @@ def test_the_metrics_of_a_regression_are_keras_s():
         assert found[name] == pytest.approx(float(metric.result()), rel=1e-4)
     r2 = task.metrics()[2]
     assert r2.result(np.zeros(4)) == 0
-    assert result(r2, LOGITS, np.ones(500), WEIGHTS) == 0
+
+
+@pytest.mark.parametrize("mean", [0, 1e3, 1e5])
+def test_r2_of_labels_far_from_zero(mean):
+    """In float32, the sums of their squares would hide how they differ."""
+    labels = (mean + DRAW.standard_normal(500)).astype(np.float32)
+    outputs = (labels + 0.3 * DRAW.standard_normal(500)).astype(np.float32)[:, None]
+    batch = Batch({}, tf.constant(labels), tf.ones(500))
+    objective = Objective(TrainingSettings(task=TaskSettings(name="regression")))
+    expected = 1 - ((outputs[:, 0] - labels.astype(float)) ** 2).sum() / 500 / labels.var(
+        dtype=float
+    )
+    of_step = objective.values(objective.sums(tf.constant(outputs), batch).numpy())
+    evaluated = objective.evaluated(objective.evaluation(tf.constant(outputs), batch).numpy())
+    exported = export.evaluated(lambda *_, **__: outputs, batch, objective.task, lambda *_: LABELS)
+    start = sum(each.size for each in objective.task.metrics()[:2])
+    of_evaluator = R2().result(exported["metrics"].numpy().sum(axis=0)[start:])
+    for found in (of_step["r2"], evaluated.values["r2"], of_evaluator):
+        # The sum of squares is 1e10 times the variance, each float64 has 16 digits.
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_labels_that_do_not_vary_have_no_r2():
+    labels = np.full(500, 0.1, np.float32)
+    assert result(R2(), LOGITS, labels, WEIGHTS) == 0
 
 
 def test_the_report_finds_its_numbers():
@@ -194,8 +221,6 @@ def test_a_user_s_task(tmp_path: pathlib.Path, monkeypatch):
 
 
 def test_arguments_travel_as_json():
-    from stagecraft.trainer_module.settings import TrainingSettings
-
     args = {"features": {"a": {"kind": "vocabulary", "size": 5}}, "label": "b"}
     settings = TrainingSettings(task={"name": "regression", "args": args})
     assert isinstance(settings.flat()["task_args"], str)

@@ -57,6 +57,7 @@ class R2(metric.Metric):
 
     name = "r2"
     size = 4
+    cancels = True
 
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
         """``[error ** 2, label, label ** 2, 1]`` of each example."""
@@ -70,7 +71,11 @@ class R2(metric.Metric):
         """``1 - residual / total``; 0 where the labels do not vary."""
         residual, labels, squares, weight = sums
         total = squares - labels**2 / weight if weight else 0.0
-        return float(1 - residual / total) if total > 0 else 0.0
+        return float(1 - residual / total) if total > _ROUNDING * squares else 0.0
+
+
+_ROUNDING = 1e-12
+"""More than the relative error of a sum in float64."""
 
 
 def _error(outputs: Any, targets: Any, dtype: Any = "float32") -> Any:
