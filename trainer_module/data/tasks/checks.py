@@ -1,10 +1,21 @@
-"""Checks of what a task returns."""
+"""Checks of what a task is given, and of what it returns."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
+
+
+def whole(setting: str, value: Any, least: int) -> None:
+    """Checks that an argument is a whole number of ``least`` or more.
+
+    Raises:
+        SettingError: it is not.
+    """
+    if not isinstance(value, int) or value < least:
+        problem = f"is not a whole number of {least} or more"
+        raise SettingError(setting, value, problem, str(least))
 
 
 def rows(of: str, values: Any, weights: Any, *rest: int) -> None:

@@ -135,6 +135,10 @@ def test_families_take_any_columns(model, kinds):
         task.check_outputs(model, outputs[:, 0], task.sample_arguments)
 
 
+INDICATED = {"a": {"kind": "numeric", "missing_indicator": True}}
+POSITIVE = {"features": {"a": "numeric"}, "label": "y"}
+
+
 def test_another_task_s_family_is_refused(messages):
     task = registries.task("taxi")
     with messages.raises(SettingError) as caught:
@@ -161,6 +165,23 @@ def test_another_task_s_family_is_refused(messages):
         ({"name": "nowhere.module:TASK"}, "task.name"),
         ({"name": "json:dumps"}, "task.name"),
         ({"name": "nowhere:TASK:X"}, "task.name"),
+        ({"name": "regression", "args": {"features": ["a"], "label": "y"}}, "task.args.features"),
+        (
+            {"name": "regression", "args": {"features": {"a": "numeric"}, "weight": "y"}},
+            "task.args.weight",
+        ),
+        (
+            {"name": "regression", "args": {"features": INDICATED | {"a_missing": "numeric"}}},
+            "task.args.features",
+        ),
+        (
+            {"name": "regression", "args": {"features": INDICATED, "label": "a_missing"}},
+            "task.args.label",
+        ),
+        (
+            {"name": "binary_classification", "args": POSITIVE | {"positive": 1}},
+            "task.args.positive",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(given, setting, messages):
@@ -202,9 +223,53 @@ def test_a_schema_that_fits(tmp_path):
         assert own.model_arguments(own.schema_file) == own.sample_arguments
 
 
+TEXTS = 'string_domain { name: "answer" value: "yes" value: "no" }'
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive", "use"),
+    [
+        ("BYTES domain: 'answer'", "Yes", "one of yes, no"),
+        ("BYTES string_domain { value: 'yes' }", "no", "one of yes"),
+        ("FLOAT", "1", "a label of the type BYTES or INT"),
+    ],
+)
+def test_a_positive_text_that_no_label_has(kind, positive, use, tmp_path, messages):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(f'feature {{ name: "y" type: {kind} {WHOLE} }} feature {{ name: "x" }} {TEXTS}')
+    task = BinaryClassification({"x": "hashed"}, "y", positive=positive)
+    with messages.raises(SettingError) as caught:
+        task.model_arguments(str(path))
+    assert (caught.value.setting, caught.value.suggestion) == ("task.args.positive", use)
+
+
+@pytest.mark.parametrize("kind", ["BYTES domain: 'answer'", "BYTES", "INT"])
+def test_a_positive_text_that_a_label_may_have(kind, tmp_path):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(f'feature {{ name: "y" type: {kind} {WHOLE} }} feature {{ name: "x" }} {TEXTS}')
+    BinaryClassification({"x": "hashed"}, "y", positive="yes").model_arguments(str(path))
+
+
+def test_a_label_that_is_no_class_is_an_error():
+    task = BinaryClassification({"x": "numeric"}, "y")
+    np.testing.assert_array_equal(task.to_label(tf.constant([[0], [1]])), [0, 1])
+    for wrong in (-1.0, 0.5, 2.0, np.nan):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            task.to_label(tf.constant([1.0, wrong]))
+
+
 USERS = """
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 HOUSES = Regression({"area": "numeric"}, "price")
+
+
+class Inverse(Regression):
+    def __init__(self, factor=1):
+        super().__init__({"area": "numeric"}, "price")
+        self.unit = 1 / factor
+
+
+INVERSE = Inverse()
 """
 
 
@@ -218,6 +283,9 @@ def test_a_user_s_task(tmp_path: pathlib.Path, monkeypatch):
     )
     assert changed.found.label == "rent"
     assert "houses_of_a_test" in registries.code({"task_name": settings.name})
+    with pytest.raises(SettingError) as caught:
+        registries.task("houses_of_a_test:INVERSE", {"factor": 0})
+    assert (caught.value.setting, caught.value.value) == ("task.args", {"factor": 0})
 
 
 def test_arguments_travel_as_json():

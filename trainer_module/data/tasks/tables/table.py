@@ -45,15 +45,22 @@ class Table(Task):
             weight: raw feature with the weight of each example, in loss and metrics; None: 1.
 
         Raises:
-            SettingError: there is no such kind of column, or a feature has two roles.
+            SettingError: there is no such kind of column, or two things have one name.
         """
+        if not isinstance(features, Mapping):
+            use = "{NAME: numeric}"
+            raise SettingError("task.args.features", features, "is not a mapping", use)
         self.columns = {name: column(name, given) for name, given in features.items()}
         self.label, self.weight = label, weight
-        for role, name in (("label", label), ("weight", weight)):
-            if name in self.columns:
-                raise SettingError(
-                    f"task.args.{role}", name, "is also a feature", f"{role}: another feature"
-                )
+        made = [name for key, each in self.columns.items() for name in each.inputs(key)]
+        taken: set[str | None] = set()
+        for role, names in (("features", made), ("label", [label]), ("weight", [weight])):
+            for name in names:
+                if name in taken:
+                    problem = "is also a feature, the label, or an input that a feature becomes"
+                    raise SettingError(f"task.args.{role}", name, problem, "another feature")
+                taken.add(name)
+            taken |= self.columns.keys()
         inputs = self._inputs
         self.sample_arguments = self._arguments = {
             "numeric": tuple(name for name, ids in inputs.items() if ids is None),
