@@ -12,6 +12,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
 from stagecraft.trainer_module.data.tasks.tables.regression import R2, Regression
+from stagecraft.trainer_module.data.tasks.task import Served
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
@@ -139,6 +140,41 @@ INDICATED = {"a": {"kind": "numeric", "missing_indicator": True}}
 POSITIVE = {"features": {"a": "numeric"}, "label": "y"}
 
 
+@pytest.mark.parametrize("model", ["linear", "dnn_8", "wide_deep_8"])
+def test_columns_may_have_the_names_of_layers(model):
+    names = ("sum", "wide", "deep", "linear", "numbers", "columns", "dense1", "embedding_a", "a")
+    for kind in ("numeric", "hashed"):
+        task = Regression(dict.fromkeys(names, kind) | {"a_flat": "hashed", "b": "numeric"}, "y")
+        built = registry.build(model, task.sample_arguments, task)
+        assert set(built.input) == {*names, "a_flat", "b"}
+
+
+def test_columns_may_have_any_names():
+    names = ("a b", "a_b", "Größe", "Grüße", "1", "a:b", "inputs", "x-y")
+    for kind in ("numeric", "hashed"):
+        task = Regression(dict.fromkeys(names, kind), "y")
+        built = tf.function(registry.build("wide_deep_8", task.sample_arguments, task))
+        inputs, _ = task.noise(task.sample_arguments, 3, DRAW)
+        assert built(inputs).shape == (3, 1)
+
+
+def test_columns_of_any_names_are_served(tmp_path):
+    names = ("a b", "Größe", "1", "inputs", "x-y", "öl")
+    task = Regression(dict.fromkeys(names, "numeric"), "y")
+    spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in names}
+    served = Served(lambda raw: {"sum": sum(raw.values())}, None, None, spec, None, "")
+    function, specs = task.plain_signatures(served)["serving_columns"]
+    module = tf.Module()
+    signature = tf.function(function, autograph=False).get_concrete_function(**specs)
+    tf.saved_model.save(module, str(tmp_path), {"serving_columns": signature})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_columns"]
+    keys = ("a_b", "Gr__e", "arg_1", "inputs", "x_y", "arg__l")
+    found = loaded(**{key: tf.constant([float(10**n)]) for n, key in enumerate(keys)})
+    np.testing.assert_array_equal(found["sum"], [[111111]])
+    same = Regression({"a b": "numeric", "a_b": "numeric"}, "y")
+    assert same.plain_signatures(served) == {}
+
+
 def test_another_task_s_family_is_refused(messages):
     task = registries.task("taxi")
     with messages.raises(SettingError) as caught:
@@ -182,6 +218,7 @@ def test_another_task_s_family_is_refused(messages):
             {"name": "binary_classification", "args": POSITIVE | {"positive": 1}},
             "task.args.positive",
         ),
+        ({"name": "regression", "args": {"features": {"a/b": "numeric"}}}, "task.args.features"),
     ],
 )
 def test_wrong_arguments_are_refused(given, setting, messages):
