@@ -19,7 +19,7 @@ class Objective:
 
     def __init__(self, settings: TrainingSettings):
         self.task: Task = settings.task.found
-        self.task.check_monitor()
+        self.task.check_metrics()
         self._losses = chosen.make(self.task, settings.train)
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
