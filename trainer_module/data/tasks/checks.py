@@ -7,6 +7,16 @@ from typing import Any
 from stagecraft.schemas.errors import SettingError, UserError
 
 
+def of_type(setting: str, value: Any, kind: Any, problem: str, use: str) -> None:
+    """Checks the type of an argument, which may come from YAML.
+
+    Raises:
+        SettingError: the value is no ``kind``.
+    """
+    if not isinstance(value, kind):
+        raise SettingError(setting, value, problem, use)
+
+
 def whole(setting: str, value: Any, least: int) -> None:
     """Checks that an argument is a whole number of ``least`` or more.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.tables.columns import Column
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
@@ -48,9 +48,8 @@ class BinaryClassification(Table):
             SettingError: an argument is invalid.
         """
         super().__init__(features, label, weight)
-        if not isinstance(positive, (str, type(None))):
-            use = f'positive: "{positive}"'
-            raise SettingError("task.args.positive", positive, "is not a text", use)
+        use = f'positive: "{positive}"'
+        checks.of_type("task.args.positive", positive, (str, type(None)), "is not a text", use)
         self.positive = positive
         if len(class_weights) != 2 or min(class_weights) < 0:
             raise SettingError(

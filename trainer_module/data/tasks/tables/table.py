@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.columns import Column, column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -49,9 +50,8 @@ class Table(Task):
             SettingError: there is no such kind of column, two things have one name, or a name
                 has a slash.
         """
-        if not isinstance(features, Mapping):
-            use = "{NAME: numeric}"
-            raise SettingError("task.args.features", features, "is not a mapping", use)
+        use = "{NAME: numeric}"
+        checks.of_type("task.args.features", features, Mapping, "is not a mapping", use)
         self.columns = {name: column(name, given) for name, given in features.items()}
         self.label, self.weight = label, weight
         made = [name for key, each in self.columns.items() for name in each.inputs(key)]
