@@ -160,6 +160,9 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    smooths: bool = True
+    """Whether :meth:`losses` uses ``train.label_smoothing``; False where there are no classes."""
+
     mixes: bool = False
     """Whether the inputs are pictures and the targets classes, which mixup and cutmix mix."""
 

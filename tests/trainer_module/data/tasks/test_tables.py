@@ -110,9 +110,21 @@ def test_losses_and_class_weights():
     args = tf.constant(LOGITS), tf.constant(LABELS), tf.float32
     for train in (None, TrainSettings()):
         np.testing.assert_allclose(task.losses(*args, train), expected, rtol=1e-5, atol=1e-6)
+    smoothing = keras.losses.BinaryCrossentropy(True, label_smoothing=0.2, reduction=None)
+    expected = smoothing(LABELS[:, None], LOGITS)
+    smoothed = task.losses(*args, TrainSettings(label_smoothing=0.2))
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-5, atol=1e-6)
     weights = task.training_weights(tf.constant(LABELS), tf.float64)
     np.testing.assert_array_equal(weights, 1 + 2 * LABELS)
     assert weights.dtype == tf.float64
+
+
+def test_numbers_are_not_smoothed(messages):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSettings(task={"name": "regression"}, train={"label_smoothing": 0.1})
+    error = caught.value.errors()[0]["ctx"]["error"]
+    assert error.setting == "train.label_smoothing"
+    messages.check(error)
 
 
 def test_a_weight_column_counts_in_loss_and_metrics():

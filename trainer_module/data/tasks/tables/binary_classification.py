@@ -105,11 +105,13 @@ class BinaryClassification(Table):
         }
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """The cross entropy in nats."""
+        """The cross entropy in nats, with ``train.label_smoothing``."""
         import tensorflow as tf
 
         logits = _logits(outputs, dtype)
         labels = tf.cast(targets, logits.dtype)
+        if train is not None and train.label_smoothing:
+            labels = (1 - train.label_smoothing) * labels + train.label_smoothing / 2
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def training_weights(self, targets: Nest, dtype: Any) -> Any:

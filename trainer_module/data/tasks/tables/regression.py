@@ -21,6 +21,7 @@ class Regression(Table):
     name = "regression"
     description = "a number from columns of a table"
     monitor = "mse"
+    smooths = False
     report_sections = ("residuals", "features")
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
