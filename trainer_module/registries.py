@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
 
 
@@ -88,8 +89,12 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
             )
     try:
         return kind(**arguments)
-    except TypeError as error:  # an argument is missing
-        raise SettingError("task.args", dict(arguments), f"do not fit {name}: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:  # whatever the class raises
+        raise SettingError(
+            "task.args", dict(arguments), f"do not fit {name}: {said(error)}"
+        ) from error
 
 
 def augmentations(value: Any) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import tensorflow as tf
 from google.protobuf import any_pb2, wrappers_pb2
 from tfx.components.example_gen.base_example_gen_executor import BaseExampleGenExecutor
@@ -65,22 +67,26 @@ def _sample(pipeline: Any, exec_properties: Mapping[str, Any], split_pattern: st
         | beam.Create([None])
         | beam.FlatMap(lambda _: registries.task(query["name"], query["args"]).sample())
         | beam.Reshuffle()
-        | beam.Map(_to_example)
+        | beam.Map(to_example)
     )
 
 
-def _to_example(row: Mapping[str, Any]) -> tf.train.Example:
+def to_example(row: Mapping[str, Any]) -> tf.train.Example:
+    """An example of :meth:`Task.sample`."""
     return tf.train.Example(
         features=tf.train.Features(feature={name: _feature(each) for name, each in row.items()})
     )
 
 
 def _feature(value: Any) -> tf.train.Feature:
-    """A number, a text, bytes, or a list of them."""
-    values = value if isinstance(value, (list, tuple)) else [value]
+    """A number, a text, bytes, or a list of them; none or None is a missing value."""
+    values = value if isinstance(value, (list, tuple, np.ndarray)) else [value]
+    values = [each for each in values if each is not None]
+    if not values:
+        return tf.train.Feature()
     if isinstance(values[0], (str, bytes)):
         texts = [each.encode() if isinstance(each, str) else each for each in values]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
-    if isinstance(values[0], float):
-        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    if all(isinstance(each, numbers.Integral) for each in values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))

@@ -85,7 +85,7 @@ def collect(
         names = labels.class_names(schema_path)
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
-    picture = labels.picture(schema_path) if schema_path and names else labels.Picture()
+    picture = labels.picture(schema_path) if schema_path else labels.Picture()
     sections = task.report_sections if task else ()
     data, pixels = data_summary.read(artifacts, names, trained, ids, sections, picture)
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None

@@ -105,6 +105,13 @@ class DataSettings(Settings):
                 f"is only for archives of CIFAR, not for data.example_gen: {self.example_gen}",
                 "data.example_gen_args",
             )
+        if self.val_fraction + self.eval_fraction > 0.999:
+            raise SettingError(
+                "data.eval_fraction",
+                self.eval_fraction,
+                f"and data.val_fraction: {self.val_fraction:g} leave no examples to train on",
+                "smaller shares",
+            )
         if self.dataset == "cifar10" and self.label == "coarse":
             raise SettingError(
                 "data.label", "coarse", "exists only in cifar100", "data.dataset: cifar100"

@@ -80,7 +80,7 @@ class EvaluateSettings(Settings):
         Raises:
             SettingError: it has not.
         """
-        task.check_monitor()
+        task.check_metrics()
         known = metric_names(task)
         for name in self.thresholds:
             if name not in known:

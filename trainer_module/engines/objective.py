@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import mixing
 from stagecraft.trainer_module.data.batch import Batch, Nest
-from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
 from stagecraft.trainer_module.optimization.loss import chosen
@@ -19,11 +19,13 @@ class Objective:
 
     def __init__(self, settings: TrainingSettings):
         self.task: Task = settings.task.found
-        self.task.check_monitor()
+        self.task.check_metrics()
         self._losses = chosen.make(self.task, settings.train)
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
-        self.size = sum(metric.size for metric in self._metrics)
+        self.dtype: tf.DType = metric.dtype_of_sums(self._metrics, self._dtype)
+        """Dtype of :meth:`sums`."""
+        self.size = sum(each.size for each in self._metrics)
         """Length of :meth:`sums`."""
 
     def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
@@ -41,16 +43,16 @@ class Objective:
         """The sums of all metrics: ``[size]``; of a mixed example, by its larger share."""
         targets = mixing.main(batch.targets)
         return tf.concat(
-            [metric.sums(outputs, targets, batch.weights, self._dtype) for metric in self._metrics]
-            or [tf.zeros([0], self._dtype)],
+            [each.sums(outputs, targets, batch.weights, self.dtype) for each in self._metrics]
+            or [tf.zeros([0], self.dtype)],
             axis=0,
         )
 
     def evaluation(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """``[sum of losses, sum of weights, *sums]`` of an evaluation: ``[2 + size]``."""
         losses = self._losses(outputs, batch.targets, self._dtype, False)
-        loss = tf.cast(self._weighted(losses, batch.weights), self._dtype)
-        weight = tf.cast(tf.reduce_sum(batch.weights), self._dtype)
+        loss = tf.cast(self._weighted(losses, batch.weights), self.dtype)
+        weight = tf.cast(tf.reduce_sum(batch.weights), self.dtype)
         return tf.concat([[loss, weight], self.sums(outputs, batch)], axis=0)
 
     def evaluated(self, sums: np.ndarray) -> Metrics:
@@ -61,9 +63,9 @@ class Objective:
     def values(self, sums: np.ndarray) -> dict[str, float]:
         """Each metric by name, from :meth:`sums` added up."""
         result, start = {}, 0
-        for metric in self._metrics:
-            result[metric.name] = metric.result(sums[start : start + metric.size])
-            start += metric.size
+        for each in self._metrics:
+            result[each.name] = each.result(sums[start : start + each.size])
+            start += each.size
         return result
 
     def _weighted(self, losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

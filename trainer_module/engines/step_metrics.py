@@ -41,7 +41,7 @@ class StepMetrics(NamedTuple):
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
     sums: tf.Tensor
-    """The sums of the task's metrics, of the same dtype: ``[size]`` of ``Objective``."""
+    """The sums of the task's metrics: ``[size]``, of the dtype of ``Objective``."""
 
 
 def metrics_dtype(settings: TrainingSettings) -> tf.DType:

@@ -162,7 +162,7 @@ class Engine(abc.ABC):
             )
 
         zero = tf.constant(0.0, self._dtype)
-        sums = tf.zeros([self.objective.size], self._dtype)
+        sums = tf.zeros([self.objective.size], self.objective.dtype)
         start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, sums)
         return tf.while_loop(unfinished, take, start, parallel_iterations=1)
 

@@ -61,17 +61,18 @@ def linear(
     from keras import layers
 
     terms = [
-        layers.Flatten(name=f"weight_{name}_flat")(
-            layers.Embedding(ids, outputs, embeddings_initializer="zeros", name=f"weight_{name}")(
-                given[name]
-            )
+        layers.Flatten(name=free(f"flat_weight_{name}", given))(
+            layers.Embedding(
+                ids, outputs, embeddings_initializer="zeros", name=free(f"weight_{name}", given)
+            )(given[name])
         )
         for name, ids in categorical.items()
     ]
     if numeric:
-        numbers = _joined([given[name] for name in numeric], "numbers")
-        terms.append(layers.Dense(outputs, kernel_initializer="zeros", name="linear")(numbers))
-    return layers.Add(name="wide")(terms) if len(terms) > 1 else terms[0]
+        numbers = _joined([given[name] for name in numeric], free("numbers", given))
+        name = free("linear", given)
+        terms.append(layers.Dense(outputs, kernel_initializer="zeros", name=name)(numbers))
+    return layers.Add(name=free("wide", given))(terms) if len(terms) > 1 else terms[0]
 
 
 def deep(
@@ -90,14 +91,27 @@ def deep(
 
     parts = [given[name] for name in numeric]
     for name, ids in categorical.items():
-        embedded = layers.Embedding(ids, max(2, round(ids**0.25)), name=f"embedding_{name}")
-        parts.append(layers.Flatten(name=f"embedding_{name}_flat")(embedded(given[name])))
-    hidden = _joined(parts, "columns")
+        width, path = max(2, round(ids**0.25)), f"embedding_{name}"
+        embedded = layers.Embedding(ids, width, name=free(path, given))(given[name])
+        parts.append(layers.Flatten(name=free(f"flat_{path}", given))(embedded))
+    hidden = _joined(parts, free("columns", given))
     for number, size in enumerate(units, start=1):
-        hidden = layers.Dense(
-            size, activation="relu", kernel_initializer="he_normal", name=f"dense{number}"
-        )(hidden)
-    return layers.Dense(outputs, name="deep")(hidden)
+        name = free(f"dense{number}", given)
+        hidden = layers.Dense(size, activation="relu", kernel_initializer="he_normal", name=name)(
+            hidden
+        )
+    return layers.Dense(outputs, name=free("deep", given))(hidden)
+
+
+def free(name: str, given: Mapping[str, Any]) -> str:
+    """A layer's name that no input has, of characters that TensorFlow allows in a scope.
+
+    A column may have any name.
+    """
+    name = re.sub(r"[^\w.>-]", lambda found: f".{ord(found[0]):x}.", name, flags=re.ASCII)
+    while name in given:
+        name += "_"
+    return name
 
 
 def _joined(parts: Sequence[Any], name: str) -> Any:

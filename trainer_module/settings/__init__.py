@@ -51,6 +51,13 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
         rules.check_batch_size(self.train.batch_size, self.parallel)
+        if self.train.label_smoothing and self.train.loss == "task" and not self.task.found.smooths:
+            raise SettingError(
+                "train.label_smoothing",
+                self.train.label_smoothing,
+                f"has no effect: the task {self.task.name} has no classes",
+                "train.label_smoothing: 0",
+            )
         if self.parallel.evaluator:
             self._check_evaluator()
         if self.train.steps is not None:  # epochs are known with the data

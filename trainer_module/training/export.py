@@ -18,7 +18,8 @@ For a task that is no classification by label (``Task.class_label``):
 
     evaluation           examples: string [batch], with targets ->
                          loss           float32 [batch]
-                         metrics        float32 [batch, sizes of all metrics]: Metric.terms
+                         metrics        [batch, sizes of all metrics]: Metric.terms; float32, or
+                                        float64 if a metric needs it
                          weights        float32 [batch], of the examples
                          key            int64   [batch], a hash of the example
                          sampled_NAME   float32 [batch], of Task.sampled
@@ -43,6 +44,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
 from stagecraft.trainer_module.optimization.loss import chosen
@@ -157,7 +159,7 @@ def _signatures(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        outcome = _evaluated(model, batch, task, losses)
+        outcome = evaluated(model, batch, task, losses)
         return {**outcome, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
@@ -174,17 +176,20 @@ def _signatures(
     }
 
 
-def _evaluated(model: keras.Model, batch: Batch, task: Task, losses: Losses) -> Tensors:
+def evaluated(model: keras.Model, batch: Batch, task: Task, losses: Losses) -> Tensors:
     """What the Evaluator adds up, of each example."""
     outputs = model(batch.inputs, training=False)
-    terms = [each.terms(outputs, batch.targets, tf.float32) for each in task.metrics()]
+    dtype = metric.dtype_of_sums(task.metrics(), tf.float32)
+    terms = [each.terms(outputs, batch.targets, dtype) for each in task.metrics()]
     found = {
         "loss": losses(outputs, batch.targets, tf.float32, False),
         "weights": batch.weights,
-        **({"metrics": tf.concat(terms, axis=1)} if terms else {}),
         **{f"sampled_{name}": x for name, x in task.sampled(outputs, batch.targets).items()},
     }
-    return {name: tf.cast(value, tf.float32) for name, value in found.items()}
+    return {
+        **{name: tf.cast(value, tf.float32) for name, value in found.items()},
+        **({"metrics": tf.concat(terms, axis=1)} if terms else {}),
+    }
 
 
 def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:

@@ -29,9 +29,7 @@ class Watch:
             SettingError: Keras refuses the value of one of ``train.schedule_args``.
         """
         self._train, self._monitor = train, task.monitor
-        metrics = {metric.name: metric for metric in task.metrics()}
-        higher = task.monitor in metrics and metrics[task.monitor].higher_is_better
-        self._mode = "max" if higher else "min"
+        self._mode = "max" if task.higher_is_better(task.monitor) else "min"
         self._lowers = registries.SCHEDULES.get(train.schedule).follows_evaluations
         self.factor([])
 

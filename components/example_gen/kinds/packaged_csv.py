@@ -42,7 +42,10 @@ def folder(input_base: str) -> str:
     if not input_base.startswith(PREFIX):
         return input_base
     package, _, inside = input_base.removeprefix(PREFIX).partition("/")
-    spec = importlib.util.find_spec(package)
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # no parent package, or no name at all
+        spec = None
     for root in (spec.submodule_search_locations if spec else None) or ():
         path = os.path.join(root, inside)
         if os.path.isdir(path):

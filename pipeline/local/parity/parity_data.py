@@ -15,6 +15,7 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import batch
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
+from stagecraft.trainer_module.settings import TaskSettings
 
 BATCHES = 8
 
@@ -24,7 +25,8 @@ def save(
 ) -> None:
     """Writes examples in the form of transformed ones.
 
-    Those of CIFAR are the first images of the train part, those of other data are random.
+    For pictures of CIFAR, these are the first images of the train part. Other examples are those
+    that the task draws at random, or else the first ones of the data.
 
     Args:
         path: the ``.npz``, with the names of :func:`~.batch.to_arrays`.
@@ -32,7 +34,8 @@ def save(
     Raises:
         SettingError: the task draws no examples, and the data have no schema.
     """
-    if settings.data.generator(settings.task.found) == "cifar":
+    is_of_pictures = settings.task.name == TaskSettings().name
+    if is_of_pictures and settings.data.generator(settings.task.found) == "cifar":
         save_images(settings.data, batch_size, path, arguments["num_classes"])
         return
     draw = np.random.default_rng(0)

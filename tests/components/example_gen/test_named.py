@@ -98,6 +98,11 @@ def test_a_folder_of_a_package():
     inside = "examples/chicago_taxi_pipeline/data/big_tipper_label"
     assert packaged_csv.folder(f"package:tfx/{inside}").endswith(f"tfx/{inside}")
     assert packaged_csv.folder("/data") == "/data"
-    for wrong in ("package:tfx/none", "package:nowhere/data"):
+    for wrong in (
+        "package:tfx/none",
+        "package:nowhere/data",
+        "package:nowhere.at/data",
+        "package:.a/b",
+    ):
         with pytest.raises(SettingError):
             packaged_csv.folder(wrong)

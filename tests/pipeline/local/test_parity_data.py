@@ -71,3 +71,32 @@ def test_examples_of_any_example_gen(tmp_path):
     assert tokens.shape == following.shape == (32, 12)
     np.testing.assert_array_equal(tokens[:, 1:], following[:, :-1])
     assert tokens.min() > 1, "each character is in the vocabulary"
+
+
+ENCODER = """
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
+
+
+class Encoder(Pictures):
+    sample_arguments = {"input_shape": (32, 32, 3)}
+
+    def batch(self, features, weights):
+        return Batch(features["image"], features["image"], weights)
+
+
+ENCODER = Encoder()
+"""
+
+
+@pytest.mark.slow
+def test_a_task_of_a_user_on_pictures_of_cifar(tmp_path, monkeypatch):
+    (tmp_path / "encoder_of_a_test.py").write_text(ENCODER)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = PipelineSettings.model_validate(
+        {"task": {"name": "encoder_of_a_test:ENCODER"}, "data": {"sample_train": 40}}
+    )
+    path = tmp_path / "data.npz"
+    parity_data.save(settings, 4, path, settings.task.found.sample_arguments)
+    with np.load(path) as data:
+        np.testing.assert_array_equal(data["inputs"], data["targets"])

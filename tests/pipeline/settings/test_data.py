@@ -21,6 +21,7 @@ TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
         TABLE,
         (*TABLE, CSV),
         ("task.name=regression", "data.source=houses.csv"),
+        ("task.name=regression", "data.val_fraction=0.5", "data.eval_fraction=0.5"),
     ],
 )
 def test_what_does_not_fit_is_refused(overrides, messages):

@@ -1,10 +1,31 @@
-"""Checks of what a task returns."""
+"""Checks of what a task is given, and of what it returns."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
+
+
+def of_type(setting: str, value: Any, kind: Any, problem: str, use: str) -> None:
+    """Checks the type of an argument, which may come from YAML.
+
+    Raises:
+        SettingError: the value is no ``kind``.
+    """
+    if not isinstance(value, kind):
+        raise SettingError(setting, value, problem, use)
+
+
+def whole(setting: str, value: Any, least: int) -> None:
+    """Checks that an argument is a whole number of ``least`` or more.
+
+    Raises:
+        SettingError: it is not.
+    """
+    if not isinstance(value, int) or value < least:
+        problem = f"is not a whole number of {least} or more"
+        raise SettingError(setting, value, problem, str(least))
 
 
 def rows(of: str, values: Any, weights: Any, *rest: int) -> None:

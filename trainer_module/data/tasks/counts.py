@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,12 @@ class Ratio(Metric):
         return tf.stack([tf.cast(part, dtype) for part in parts], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """``finish`` of the quotient; 0 without a denominator."""
+        """``finish`` of the quotient; 0 without a denominator, infinite if it is too large."""
         total, count = sums
-        return self._finish(float(total / count)) if count else 0.0
+        try:
+            return self._finish(float(total / count)) if count else 0.0
+        except OverflowError:
+            return math.inf
 
 
 class MeanIoU(Metric):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.trainer_module.data.tasks import checks
@@ -19,6 +19,8 @@ class Metric(abc.ABC):
     size: int
     """How many numbers each example adds to the sums."""
     higher_is_better: bool = True
+    cancels: bool = False
+    """Whether :meth:`result` subtracts sums of nearly one size: they are added up in float64."""
 
     @abc.abstractmethod
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
@@ -39,6 +41,13 @@ class Metric(abc.ABC):
         terms = self.terms(outputs, targets, dtype)
         checks.rows(f"the metric {self.name}", terms, weights, self.size)
         return tf.reduce_sum(terms * tf.cast(weights, dtype)[:, tf.newaxis], axis=0)
+
+
+def dtype_of_sums(metrics: Iterable[Metric], dtype: Any) -> Any:
+    """``dtype``, or float64 if a metric needs it."""
+    import tensorflow as tf
+
+    return tf.float64 if any(each.cancels for each in metrics) else dtype
 
 
 class Mean(Metric):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.metric import Metric
     from stagecraft.trainer_module.settings import TrainSettings
 
+_TAKEN = ("step", "learning_rate", "images_per_second", "example_count")
+"""Names of other numbers beside metrics, in evaluations, curves and results of the Evaluator."""
+
 ModelArguments = Mapping[str, Any]
 """Keyword arguments of the function that builds a model: what the schema says about inputs and
 outputs. Values that JSON can hold."""
@@ -157,6 +160,9 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    smooths: bool = True
+    """Whether :meth:`losses` uses ``train.label_smoothing``; False where there are no classes."""
+
     mixes: bool = False
     """Whether the inputs are pictures and the targets classes, which mixup and cutmix mix."""
 
@@ -226,13 +232,18 @@ class Task(Entry):
         """The exported model's output, in words; ``class_names``: of the schema, may be empty."""
         return self.description
 
-    def check_monitor(self) -> None:
-        """Checks that :attr:`monitor` is a metric.
+    def check_metrics(self) -> None:
+        """Checks the names of the metrics, and that :attr:`monitor` is one of them.
 
         Raises:
-            SettingError: it is none.
+            SettingError: a name is taken, or the monitor is no metric.
         """
-        known = ("loss", *(metric.name for metric in self.metrics()))
+        known = ["loss"]
+        for metric in self.metrics():
+            if metric.name in (*known, *_TAKEN):
+                problem = f"has a metric {metric.name}, a name that is taken"
+                raise SettingError("task.name", self.name, problem, "another name in its class")
+            known.append(metric.name)
         if self.monitor not in known:
             raise SettingError(
                 "task.name",

@@ -29,7 +29,7 @@ class WideDeep(table_layers.DeepFamily):
 
         wide = table_layers.linear(given, numeric, categorical, outputs)
         deep = table_layers.deep(given, numeric, categorical, units, outputs)
-        return layers.Add(name="sum")([wide, deep])
+        return layers.Add(name=table_layers.free("sum", given))([wide, deep])
 
 
 WIDE_DEEP = WideDeep()

@@ -31,6 +31,8 @@ def show(report: ReportData) -> Content | None:
     actual, probability, weight = (
         np.array(sampled[name]) for name in ("actual", "probability", "weight")
     )
+    counted = np.isfinite(probability) & (weight > 0)
+    actual, probability, weight = actual[counted], probability[counted], weight[counted]
     if len(set(actual.tolist())) < 2:
         return None
     with matplotlib.rc_context(STYLE):

@@ -24,9 +24,11 @@ def show(report: ReportData) -> Content | None:
     sampled = report.quality.sampled if report.quality else {}
     if not sampled.get("actual") or "predicted" not in sampled:
         return None
-    predicted, actual = (np.array(sampled[name]) for name in ("predicted", "actual"))
-    is_finite = np.isfinite(predicted) & np.isfinite(actual)
-    predicted, actual = predicted[is_finite], actual[is_finite]
+    predicted, actual, weight = (
+        np.array(sampled[name]) for name in ("predicted", "actual", "weight")
+    )
+    counted = np.isfinite(predicted) & np.isfinite(actual) & (weight > 0)
+    predicted, actual = predicted[counted], actual[counted]
     if not len(actual):
         return None
     with matplotlib.rc_context(STYLE):

@@ -154,6 +154,7 @@ def test_what_kubeflow_shows(houses):
         {},
         {"actual": [], "predicted": [], "weight": []},
         {"actual": [float("nan")], "predicted": [1.0], "weight": [1.0]},
+        {"actual": [2.0], "predicted": [1.0], "weight": [0.0]},
     ],
 )
 def test_a_section_without_its_numbers_is_left_out(houses, sampled):
@@ -227,3 +228,12 @@ def test_a_binary_classifier(houses):
     alone = sampled | {"actual": [1.0] * 100}
     given = quality(sampled=alone, **changes)
     assert binary.show(dataclasses.replace(houses, quality=given, task=task)) is None
+    rows = {
+        "actual": [0.0, 1.0, 1.0, 0.0],
+        "probability": [0.2, 0.8, float("nan"), 0.9],
+        "weight": [1.0, 1.0, 1.0, 0.0],
+    }
+    found = binary.show(dataclasses.replace(houses, quality=quality(sampled=rows), task=task))
+    assert found and found.tables[0].rows == [("0", "1", "0"), ("1", "0", "1")]
+    rows["weight"][0] = 0.0
+    assert not binary.show(dataclasses.replace(houses, quality=quality(sampled=rows), task=task))

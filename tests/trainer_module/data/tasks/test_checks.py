@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks import checks, softmax
 from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
 from stagecraft.trainer_module.data.tasks.metric import Mean
 
@@ -53,8 +53,19 @@ class Mine(Pictures):
 def test_the_monitor_is_a_metric():
     task = Mine()
     with pytest.raises(SettingError) as refused:
-        task.check_monitor()
+        task.check_metrics()
     assert (refused.value.setting, refused.value.value) == ("task.name", "mine")
     for known in ("accuracy", "loss"):
         task.monitor = known
-        task.check_monitor()
+        task.check_metrics()
+
+
+@pytest.mark.parametrize("name", ["loss", "step", "accuracy", "example_count"])
+def test_a_metric_with_a_name_that_is_taken(name):
+    task = Mine()
+    task.monitor = "accuracy"
+    own = [*task.metrics(), Mean(name, softmax.is_correct)]
+    task.metrics = lambda: own
+    with pytest.raises(SettingError) as refused:
+        task.check_metrics()
+    assert (refused.value.setting, refused.value.value) == ("task.name", "mine")

@@ -46,4 +46,5 @@ def test_a_ratio_weights_examples_by_what_they_count():
     metric = Ratio("r", parts, math.exp, higher_is_better=False)
     outputs, targets = np.array([[1.0, 2.0], [9.0, 0.0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
     assert metric.result(_sums(metric, outputs, targets, 2)) == pytest.approx(math.exp(12 / 3))
+    assert metric.result(np.array([1e6, 10.0])) == math.inf
     assert metric.result(np.zeros(2)) == 0

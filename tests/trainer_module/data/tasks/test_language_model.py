@@ -160,6 +160,8 @@ def test_the_export_continues_a_prompt_in_plain_tensorflow(graph, model, tmp_pat
         ({"vocabulary_size": 2}, "task.args.vocabulary_size"),
         ({"unit": "syllables"}, "task.args.unit"),
         ({"new_tokens": 0}, "task.args.new_tokens"),
+        ({"length": 10.5}, "task.args.length"),
+        ({"length": "10"}, "task.args.length"),
     ],
 )
 def test_arguments_out_of_range(arguments, setting, messages):

@@ -8,11 +8,15 @@ from pydantic import ValidationError
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.tables.regression import R2, Regression
+from stagecraft.trainer_module.data.tasks.task import Served
+from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.settings import TaskSettings, TrainSettings
+from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.training import export
 
 DRAW = np.random.default_rng(3)
 LABELS = DRAW.integers(0, 2, 500).astype(np.float32)
@@ -56,7 +60,31 @@ def test_the_metrics_of_a_regression_are_keras_s():
         assert found[name] == pytest.approx(float(metric.result()), rel=1e-4)
     r2 = task.metrics()[2]
     assert r2.result(np.zeros(4)) == 0
-    assert result(r2, LOGITS, np.ones(500), WEIGHTS) == 0
+
+
+@pytest.mark.parametrize("mean", [0, 1e3, 1e5])
+def test_r2_of_labels_far_from_zero(mean):
+    """In float32, the sums of their squares would hide how they differ."""
+    labels = (mean + DRAW.standard_normal(500)).astype(np.float32)
+    outputs = (labels + 0.3 * DRAW.standard_normal(500)).astype(np.float32)[:, None]
+    batch = Batch({}, tf.constant(labels), tf.ones(500))
+    objective = Objective(TrainingSettings(task=TaskSettings(name="regression")))
+    expected = 1 - ((outputs[:, 0] - labels.astype(float)) ** 2).sum() / 500 / labels.var(
+        dtype=float
+    )
+    of_step = objective.values(objective.sums(tf.constant(outputs), batch).numpy())
+    evaluated = objective.evaluated(objective.evaluation(tf.constant(outputs), batch).numpy())
+    exported = export.evaluated(lambda *_, **__: outputs, batch, objective.task, lambda *_: LABELS)
+    start = sum(each.size for each in objective.task.metrics()[:2])
+    of_evaluator = R2().result(exported["metrics"].numpy().sum(axis=0)[start:])
+    for found in (of_step["r2"], evaluated.values["r2"], of_evaluator):
+        # The sum of squares is 1e10 times the variance, each float64 has 16 digits.
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_labels_that_do_not_vary_have_no_r2():
+    labels = np.full(500, 0.1, np.float32)
+    assert result(R2(), LOGITS, labels, WEIGHTS) == 0
 
 
 def test_the_report_finds_its_numbers():
@@ -82,9 +110,21 @@ def test_losses_and_class_weights():
     args = tf.constant(LOGITS), tf.constant(LABELS), tf.float32
     for train in (None, TrainSettings()):
         np.testing.assert_allclose(task.losses(*args, train), expected, rtol=1e-5, atol=1e-6)
+    smoothing = keras.losses.BinaryCrossentropy(True, label_smoothing=0.2, reduction=None)
+    expected = smoothing(LABELS[:, None], LOGITS)
+    smoothed = task.losses(*args, TrainSettings(label_smoothing=0.2))
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-5, atol=1e-6)
     weights = task.training_weights(tf.constant(LABELS), tf.float64)
     np.testing.assert_array_equal(weights, 1 + 2 * LABELS)
     assert weights.dtype == tf.float64
+
+
+def test_numbers_are_not_smoothed(messages):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSettings(task={"name": "regression"}, train={"label_smoothing": 0.1})
+    error = caught.value.errors()[0]["ctx"]["error"]
+    assert error.setting == "train.label_smoothing"
+    messages.check(error)
 
 
 def test_a_weight_column_counts_in_loss_and_metrics():
@@ -106,6 +146,45 @@ def test_families_take_any_columns(model, kinds):
     task.check_outputs(model, outputs, task.sample_arguments)
     with pytest.raises(UserError):
         task.check_outputs(model, outputs[:, 0], task.sample_arguments)
+
+
+INDICATED = {"a": {"kind": "numeric", "missing_indicator": True}}
+POSITIVE = {"features": {"a": "numeric"}, "label": "y"}
+
+
+@pytest.mark.parametrize("model", ["linear", "dnn_8", "wide_deep_8"])
+def test_columns_may_have_the_names_of_layers(model):
+    names = ("sum", "wide", "deep", "linear", "numbers", "columns", "dense1", "embedding_a", "a")
+    for kind in ("numeric", "hashed"):
+        task = Regression(dict.fromkeys(names, kind) | {"a_flat": "hashed", "b": "numeric"}, "y")
+        built = registry.build(model, task.sample_arguments, task)
+        assert set(built.input) == {*names, "a_flat", "b"}
+
+
+def test_columns_may_have_any_names():
+    names = ("a b", "a_b", "Größe", "Grüße", "1", "a:b", "inputs", "x-y")
+    for kind in ("numeric", "hashed"):
+        task = Regression(dict.fromkeys(names, kind), "y")
+        built = tf.function(registry.build("wide_deep_8", task.sample_arguments, task))
+        inputs, _ = task.noise(task.sample_arguments, 3, DRAW)
+        assert built(inputs).shape == (3, 1)
+
+
+def test_columns_of_any_names_are_served(tmp_path):
+    names = ("a b", "Größe", "1", "inputs", "x-y", "öl")
+    task = Regression(dict.fromkeys(names, "numeric"), "y")
+    spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in names}
+    served = Served(lambda raw: {"sum": sum(raw.values())}, None, None, spec, None, "")
+    function, specs = task.plain_signatures(served)["serving_columns"]
+    module = tf.Module()
+    signature = tf.function(function, autograph=False).get_concrete_function(**specs)
+    tf.saved_model.save(module, str(tmp_path), {"serving_columns": signature})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_columns"]
+    keys = ("a_b", "Gr__e", "arg_1", "inputs", "x_y", "arg__l")
+    found = loaded(**{key: tf.constant([float(10**n)]) for n, key in enumerate(keys)})
+    np.testing.assert_array_equal(found["sum"], [[111111]])
+    same = Regression({"a b": "numeric", "a_b": "numeric"}, "y")
+    assert same.plain_signatures(served) == {}
 
 
 def test_another_task_s_family_is_refused(messages):
@@ -134,6 +213,24 @@ def test_another_task_s_family_is_refused(messages):
         ({"name": "nowhere.module:TASK"}, "task.name"),
         ({"name": "json:dumps"}, "task.name"),
         ({"name": "nowhere:TASK:X"}, "task.name"),
+        ({"name": "regression", "args": {"features": ["a"], "label": "y"}}, "task.args.features"),
+        (
+            {"name": "regression", "args": {"features": {"a": "numeric"}, "weight": "y"}},
+            "task.args.weight",
+        ),
+        (
+            {"name": "regression", "args": {"features": INDICATED | {"a_missing": "numeric"}}},
+            "task.args.features",
+        ),
+        (
+            {"name": "regression", "args": {"features": INDICATED, "label": "a_missing"}},
+            "task.args.label",
+        ),
+        (
+            {"name": "binary_classification", "args": POSITIVE | {"positive": 1}},
+            "task.args.positive",
+        ),
+        ({"name": "regression", "args": {"features": {"a/b": "numeric"}}}, "task.args.features"),
     ],
 )
 def test_wrong_arguments_are_refused(given, setting, messages):
@@ -175,9 +272,53 @@ def test_a_schema_that_fits(tmp_path):
         assert own.model_arguments(own.schema_file) == own.sample_arguments
 
 
+TEXTS = 'string_domain { name: "answer" value: "yes" value: "no" }'
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive", "use"),
+    [
+        ("BYTES domain: 'answer'", "Yes", "one of yes, no"),
+        ("BYTES string_domain { value: 'yes' }", "no", "one of yes"),
+        ("FLOAT", "1", "a label of the type BYTES or INT"),
+    ],
+)
+def test_a_positive_text_that_no_label_has(kind, positive, use, tmp_path, messages):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(f'feature {{ name: "y" type: {kind} {WHOLE} }} feature {{ name: "x" }} {TEXTS}')
+    task = BinaryClassification({"x": "hashed"}, "y", positive=positive)
+    with messages.raises(SettingError) as caught:
+        task.model_arguments(str(path))
+    assert (caught.value.setting, caught.value.suggestion) == ("task.args.positive", use)
+
+
+@pytest.mark.parametrize("kind", ["BYTES domain: 'answer'", "BYTES", "INT"])
+def test_a_positive_text_that_a_label_may_have(kind, tmp_path):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(f'feature {{ name: "y" type: {kind} {WHOLE} }} feature {{ name: "x" }} {TEXTS}')
+    BinaryClassification({"x": "hashed"}, "y", positive="yes").model_arguments(str(path))
+
+
+def test_a_label_that_is_no_class_is_an_error():
+    task = BinaryClassification({"x": "numeric"}, "y")
+    np.testing.assert_array_equal(task.to_label(tf.constant([[0], [1]])), [0, 1])
+    for wrong in (-1.0, 0.5, 2.0, np.nan):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            task.to_label(tf.constant([1.0, wrong]))
+
+
 USERS = """
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 HOUSES = Regression({"area": "numeric"}, "price")
+
+
+class Inverse(Regression):
+    def __init__(self, factor=1):
+        super().__init__({"area": "numeric"}, "price")
+        self.unit = 1 / factor
+
+
+INVERSE = Inverse()
 """
 
 
@@ -191,11 +332,12 @@ def test_a_user_s_task(tmp_path: pathlib.Path, monkeypatch):
     )
     assert changed.found.label == "rent"
     assert "houses_of_a_test" in registries.code({"task_name": settings.name})
+    with pytest.raises(SettingError) as caught:
+        registries.task("houses_of_a_test:INVERSE", {"factor": 0})
+    assert (caught.value.setting, caught.value.value) == ("task.args", {"factor": 0})
 
 
 def test_arguments_travel_as_json():
-    from stagecraft.trainer_module.settings import TrainingSettings
-
     args = {"features": {"a": {"kind": "vocabulary", "size": 5}}, "label": "b"}
     settings = TrainingSettings(task={"name": "regression", "args": args})
     assert isinstance(settings.flat()["task_args"], str)

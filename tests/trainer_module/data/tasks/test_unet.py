@@ -117,3 +117,10 @@ def test_the_export_gives_masks(graph, rows, tmp_path):
     inputs = graph.transform_features_layer()(_raw(rows))[features.IMAGE]
     np.testing.assert_array_equal(found["mask"], np.argmax(model(inputs), -1))
     assert found["probabilities"].shape == (ROWS, 32, 32, 2)
+
+
+@pytest.mark.parametrize("number", [1, 2.5, "2"])
+def test_a_number_of_classes_that_no_mask_has(number, messages):
+    with messages.raises(SettingError) as caught:
+        Segmentation(num_classes=number)
+    assert caught.value.setting == "task.args.num_classes"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.data.tasks import counts, metric, softmax
+from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -58,10 +58,7 @@ class LanguageModel(Task):
             ("vocabulary_size", vocabulary_size, 3),
             ("new_tokens", new_tokens, 1),
         ):
-            if value < least:
-                raise SettingError(
-                    f"task.args.{setting}", value, "is too small", f"{least} or more"
-                )
+            checks.whole(f"task.args.{setting}", value, least)
         if unit not in SEPARATORS:
             raise SettingError("task.args.unit", unit, "is unknown", " or ".join(SEPARATORS))
         self._length, self._size = length, vocabulary_size

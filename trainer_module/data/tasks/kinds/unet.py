@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.tasks import counts, metric, softmax
+from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
 
 if TYPE_CHECKING:
@@ -33,7 +33,15 @@ class Segmentation(Task):
     )
 
     def __init__(self, num_classes: int = 2):
-        """``num_classes``: of a pixel; as many as the schema's ``label_names``."""
+        """Takes the number of classes.
+
+        Args:
+            num_classes: of a pixel; as many as the schema's ``label_names``.
+
+        Raises:
+            SettingError: there are not two or more.
+        """
+        checks.whole("task.args.num_classes", num_classes, 2)
         self._classes = num_classes
 
     def model_arguments(self, schema_path: str) -> ModelArguments:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.tables.columns import Column
 from stagecraft.trainer_module.data.tasks.tables.table import Table
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,8 @@ class BinaryClassification(Table):
             SettingError: an argument is invalid.
         """
         super().__init__(features, label, weight)
+        use = f'positive: "{positive}"'
+        checks.of_type("task.args.positive", positive, (str, type(None)), "is not a text", use)
         self.positive = positive
         if len(class_weights) != 2 or min(class_weights) < 0:
             raise SettingError(
@@ -59,12 +62,29 @@ class BinaryClassification(Table):
         names = super()._numbers
         return [name for name in names if name != self.label or self.positive is None]
 
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """``numeric``, ``categorical`` and ``outputs``."""
+        from stagecraft.trainer_module.data import labels
+
+        arguments = super().model_arguments(schema_path)
+        known = labels.texts(schema_path, self.label)
+        if self.positive is not None and known is not None and self.positive not in known:
+            raise SettingError(
+                "task.args.positive",
+                self.positive,
+                f"is no text that the feature {self.label} has in {schema_path}",
+                f"one of {', '.join(known)}" if known else "a label of the type BYTES or INT",
+            )
+        return arguments
+
     def to_label(self, raw: Any) -> Any:
-        """0 or 1, float32 ``[batch]``."""
+        """0 or 1, float32 ``[batch]``; any other number is an error."""
         import tensorflow as tf
 
         if self.positive is None:
-            return super().to_label(raw)
+            numbers = super().to_label(raw)
+            # As an index, since an assertion would also run in a request without label.
+            return tf.gather([0.0, 1.0], tf.where(numbers == 1, 1, tf.where(numbers == 0, 0, 2)))
         values = tf.reshape(raw, [-1])
         texts = values if values.dtype == tf.string else tf.as_string(values)
         return tf.cast(tf.equal(texts, self.positive), tf.float32)
@@ -85,11 +105,13 @@ class BinaryClassification(Table):
         }
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """The cross entropy in nats."""
+        """The cross entropy in nats, with ``train.label_smoothing``."""
         import tensorflow as tf
 
         logits = _logits(outputs, dtype)
         labels = tf.cast(targets, logits.dtype)
+        if train is not None and train.label_smoothing:
+            labels = (1 - train.label_smoothing) * labels + train.label_smoothing / 2
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def training_weights(self, targets: Nest, dtype: Any) -> Any:

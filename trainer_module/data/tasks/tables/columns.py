@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.tasks import checks
 
 
 class Column(abc.ABC):
@@ -91,7 +92,7 @@ class Bucketized(_Categories):
     buckets: int = 10
 
     def __post_init__(self) -> None:
-        _at_least(self, "buckets", 2)
+        checks.whole("task.args: buckets", self.buckets, 2)
 
     @property
     def known(self) -> int:
@@ -111,7 +112,7 @@ class Identity(_Categories):
     size: int = 2
 
     def __post_init__(self) -> None:
-        _at_least(self, "size", 2)
+        checks.whole("task.args: size", self.size, 2)
 
     @property
     def known(self) -> int:
@@ -139,8 +140,8 @@ class Vocabulary(_Categories):
     """Ids that all other values share by their hash."""
 
     def __post_init__(self) -> None:
-        _at_least(self, "size", 1)
-        _at_least(self, "oov", 1)
+        checks.whole("task.args: size", self.size, 1)
+        checks.whole("task.args: oov", self.oov, 1)
 
     @property
     def known(self) -> int:
@@ -164,7 +165,7 @@ class Hashed(_Categories):
     buckets: int = 100
 
     def __post_init__(self) -> None:
-        _at_least(self, "buckets", 1)
+        checks.whole("task.args: buckets", self.buckets, 1)
 
     @property
     def known(self) -> int:
@@ -236,9 +237,3 @@ def _texts(raw: Any) -> Any:
     import tensorflow as tf
 
     return _each(raw, lambda value: value if value.dtype == tf.string else tf.as_string(value))
-
-
-def _at_least(column: Any, name: str, least: int) -> None:
-    value = getattr(column, name)
-    if not isinstance(value, int) or value < least:
-        raise SettingError(f"task.args: {name}", value, "is too small", f"{least} or more")

@@ -21,6 +21,7 @@ class Regression(Table):
     name = "regression"
     description = "a number from columns of a table"
     monitor = "mse"
+    smooths = False
     report_sections = ("residuals", "features")
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -57,6 +58,7 @@ class R2(metric.Metric):
 
     name = "r2"
     size = 4
+    cancels = True
 
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
         """``[error ** 2, label, label ** 2, 1]`` of each example."""
@@ -70,7 +72,11 @@ class R2(metric.Metric):
         """``1 - residual / total``; 0 where the labels do not vary."""
         residual, labels, squares, weight = sums
         total = squares - labels**2 / weight if weight else 0.0
-        return float(1 - residual / total) if total > 0 else 0.0
+        return float(1 - residual / total) if total > _ROUNDING * squares else 0.0
+
+
+_ROUNDING = 1e-12
+"""More than the relative error of a sum in float64."""
 
 
 def _error(outputs: Any, targets: Any, dtype: Any = "float32") -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.columns import Column, column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -45,15 +47,25 @@ class Table(Task):
             weight: raw feature with the weight of each example, in loss and metrics; None: 1.
 
         Raises:
-            SettingError: there is no such kind of column, or a feature has two roles.
+            SettingError: there is no such kind of column, two things have one name, or a name
+                has a slash.
         """
+        use = "{NAME: numeric}"
+        checks.of_type("task.args.features", features, Mapping, "is not a mapping", use)
         self.columns = {name: column(name, given) for name, given in features.items()}
         self.label, self.weight = label, weight
-        for role, name in (("label", label), ("weight", weight)):
-            if name in self.columns:
-                raise SettingError(
-                    f"task.args.{role}", name, "is also a feature", f"{role}: another feature"
-                )
+        made = [name for key, each in self.columns.items() for name in each.inputs(key)]
+        taken: set[str | None] = set()
+        for role, names in (("features", made), ("label", [label]), ("weight", [weight])):
+            for name in names:
+                if name in taken:
+                    problem = "is also a feature, the label, or an input that a feature becomes"
+                    raise SettingError(f"task.args.{role}", name, problem, "another feature")
+                if "/" in (name or ""):
+                    problem, use = "has a slash, which names in Keras cannot have", "another name"
+                    raise SettingError(f"task.args.{role}", name, problem, use)
+                taken.add(name)
+            taken |= self.columns.keys()
         inputs = self._inputs
         self.sample_arguments = self._arguments = {
             "numeric": tuple(name for name, ids in inputs.items() if ids is None),
@@ -190,19 +202,25 @@ class Table(Task):
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
 
-        An empty text or NaN is a missing value. Integers have none.
+        An empty text or NaN is a missing value. Integers have none. In the name of a tensor, ``_``
+        replaces all but ASCII letters and digits. If this makes two names equal, there is no such
+        signature.
         """
         import tensorflow as tf
 
         raw_spec = served.raw_spec
+        names = {_argument(name): name for name in self.columns}
+        if len(names) < len(self.columns):
+            return {}
 
         def serving_columns(**columns: Any) -> Any:
             return served.predict(
-                {name: _raw(columns[name], raw_spec[name]) for name in self.columns}
+                {name: _raw(columns[key], raw_spec[name]) for key, name in names.items()}
             )
 
         specs = {
-            name: tf.TensorSpec([None], raw_spec[name].dtype, name=name) for name in self.columns
+            key: tf.TensorSpec([None], raw_spec[name].dtype, name=key)
+            for key, name in names.items()
         }
         return {"serving_columns": (serving_columns, specs)}
 
@@ -212,6 +230,12 @@ def _numbers(raw: Any) -> Any:
     import tensorflow as tf
 
     return tf.cast(tf.reshape(raw, [-1]), tf.float32)
+
+
+def _argument(name: str) -> str:
+    """A name that TensorFlow accepts for an argument as it is; it changes others."""
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return name if name[0].isalpha() else f"arg_{name}"
 
 
 def _raw(values: Any, spec: Any) -> Any:
