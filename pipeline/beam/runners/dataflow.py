@@ -1,0 +1,16 @@
+"""Google Cloud Dataflow."""
+
+from __future__ import annotations
+
+from stagecraft.pipeline.beam.runner import Runner
+
+
+class Dataflow(Runner):
+    """Google Cloud Dataflow."""
+
+    name = "dataflow"
+    description = "on Google Cloud Dataflow"
+    beam_name = "DataflowRunner"
+
+
+DATAFLOW = Dataflow()
