@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stagecraft.pipeline.beam.in_process import in_process
 from stagecraft.pipeline.beam.runner import RUNNERS
+from stagecraft.pipeline.beam.settings import BeamSettings
 
-if TYPE_CHECKING:
-    from stagecraft.pipeline.settings import BeamSettings
-
-__all__ = ["RUNNERS", "beam_args", "in_process"]
+__all__ = ["RUNNERS", "BeamSettings", "beam_args", "in_process"]
 
 
 def beam_args(settings: BeamSettings) -> list[str]:
     """The ``beam_pipeline_args`` of a TFX pipeline."""
-    return [*settings.args, *RUNNERS.get(settings.runner).arguments(settings.args)]
+    added = settings.found.arguments(settings.given)
+    return [*settings.args, *settings.unchecked_args, *added]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stagecraft.pipeline.beam.in_process import IN_PROCESS
 from stagecraft.pipeline.beam.runner import Runner
 
@@ -14,12 +12,7 @@ class Direct(Runner):
     name = "direct"
     description = "in the process of the pipeline"
     beam_name = IN_PROCESS
-
-    def arguments(self, given: Sequence[str]) -> list[str]:
-        """The runner, and an unused image."""
-        # Without this unused name, TFX builds a source distribution of itself for every component:
-        # 1.3 s each.
-        return [*super().arguments(given), "--sdk_container_image=unused"]
+    option_classes = ("DirectOptions",)
 
 
 DIRECT = Direct()
