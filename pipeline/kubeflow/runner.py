@@ -28,6 +28,7 @@ from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.compiler import (
     argo_escape,
     artifact_types,
+    beam_step,
     nodes,
     platform,
     store_keys,
@@ -165,6 +166,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 without_keys.setdefault(scheme, []).append(name)
             if job and step.name not in drivers:
                 wanted = trainer_step.step_of(components[name], wanted, self.settings)
+            wanted = beam_step.step_of(step, components.get(step.name), pipeline, wanted)
             platform.check(name, wanted, self.settings.backend_version)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         for scheme, names in sorted(without_keys.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas import secrets
@@ -14,13 +14,8 @@ def names(settings: PipelineSettings) -> list[str]:
     found = _of_env("kubeflow.every_step.env", kubeflow.every_step.env)
     for name, step in kubeflow.steps.items():
         found += _of_env(f"kubeflow.steps.{name}.env", step.env)
-    arguments = settings.beam.args
-    hidden = secrets.redact_arguments(arguments)
-    for index, (argument, shown) in enumerate(zip(arguments, hidden, strict=True)):
-        if argument != shown:
-            option = argument if argument.startswith("-") or not index else arguments[index - 1]
-            found.append(f"beam.args {option.partition('=')[0]}")
-    return found
+    found += _of_arguments("beam.args", settings.beam.args)
+    return [*found, *_of_arguments("beam.unchecked_args", settings.beam.unchecked_args)]
 
 
 def warning(settings: PipelineSettings, where: str) -> str | None:
@@ -33,6 +28,14 @@ def warning(settings: PipelineSettings, where: str) -> str | None:
         "may see the pipeline can read this text. Put the secret into a Kubernetes Secret, and "
         "name this Secret in kubeflow.every_step.secrets."
     )
+
+
+def _of_arguments(setting: str, arguments: Sequence[str]) -> Iterator[str]:
+    hidden = secrets.redact_arguments(arguments)
+    for index, (argument, shown) in enumerate(zip(arguments, hidden, strict=True)):
+        if argument != shown:
+            option = argument if argument.startswith("-") or not index else arguments[index - 1]
+            yield f"{setting} {option.partition('=')[0]}"
 
 
 def _of_env(prefix: str, env: Mapping[str, str]) -> list[str]:

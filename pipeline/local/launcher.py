@@ -17,6 +17,7 @@ from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.metadata import component_runs
+from stagecraft.pipeline.beam import cache_key
 from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
@@ -25,7 +26,15 @@ _State = metadata_store_pb2.Execution.State
 
 
 class ReportingLauncher(launcher.Launcher):
-    """Launches a node, and emits ``node`` events before and after."""
+    """Launches a node, and emits ``node`` events before and after.
+
+    Its cache key has no Beam arguments that change no result.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See the base class; the executor has its own copy of the specification."""
+        super().__init__(*args, **kwargs)
+        self._executor_spec: Any = cache_key.counted_spec(self._executor_spec)
 
     def launch(self) -> data_types.ExecutionInfo | None:
         """Raises KeyboardInterrupt if a signal asked to stop, RuntimeError for missing inputs."""

@@ -34,7 +34,7 @@ def main() -> None:
     redaction = redacted_log.install()
     events.attach(int(sys.argv.pop()))  # TFX passes the rest of sys.argv on to executors
     spec = RunSpec.from_json(sys.stdin.readline())
-    redaction.hide(spec.settings.beam.args)
+    redaction.hide((*spec.settings.beam.args, *spec.settings.beam.unchecked_args))
     supervised = threading.Event()
     supervised.set()
     threading.Thread(target=_watch, args=[supervised], name="lifeline", daemon=True).start()

@@ -1,9 +1,9 @@
 """The settings of a pipeline: the tree, its presets, and their files and options."""
 
+from stagecraft.pipeline.beam.settings import BeamSettings
 from stagecraft.pipeline.settings.data import DataSettings
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.tree import (
-    BeamSettings,
     EvaluateSettings,
     ParitySettings,
     PipelineSettings,

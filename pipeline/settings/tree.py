@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import Field, model_validator
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
+from stagecraft.pipeline.beam.settings import BeamSettings
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.pipeline.settings.data import DataSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -138,17 +139,6 @@ class ReportSettings(Settings):
     )
 
 
-class BeamSettings(Settings):
-    """The runner of Beam components (``beam:``)."""
-
-    runner: Literal["direct", "flink", "spark", "dataflow"] = Field(
-        "direct", description="direct runs in this process; the others need a cluster"
-    )
-    args: tuple[str, ...] = Field(
-        (), description='more pipeline arguments, such as "--flink_master=localhost:8081"'
-    )
-
-
 class PipelineSettings(TrainingSettings):
     """The tree of all settings."""
 
@@ -198,9 +188,10 @@ def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in tree.items() if name != "kubeflow"}
     result: dict[str, Any] = secrets.redact_tree(kept)
     beam = kept.get("beam")
-    if isinstance(beam, dict) and isinstance(beam.get("args"), (list, tuple)):
-        hidden = secrets.redact_arguments(beam["args"], all_values=True)
-        result["beam"]["args"] = list(hidden)
+    for name in ("args", "unchecked_args"):
+        if isinstance(beam, dict) and isinstance(beam.get(name), (list, tuple)):
+            hidden = secrets.redact_arguments(beam[name], all_values=True)
+            result["beam"][name] = list(hidden)
     return result
 
 

@@ -13,8 +13,8 @@ CANARIES = [f"c4n4ry-{number}-value" for number in range(6)]
 PLANTED = (
     f"kubeflow.every_step.env={{HF_TOKEN: {CANARIES[0]}, PLAIN: {CANARIES[1]}}}",
     f"kubeflow.steps.Trainer.env.PROXY=http://me:{CANARIES[2]}@proxy:1",
-    f"beam.args=[--s3_secret_access_key={CANARIES[3]}, --other={CANARIES[4]}, --password, "
-    f"{CANARIES[5]}]",
+    f"beam.args=[--s3_secret_access_key={CANARIES[3]}]",
+    f"beam.unchecked_args=[--other={CANARIES[4]}, --password, {CANARIES[5]}]",
 )
 
 

@@ -14,7 +14,8 @@ SECRET = "c4n4ry"
 PLANTED = (
     f"kubeflow.every_step.env={{HF_TOKEN: {SECRET}, PLAIN: {SECRET}-too, LEVEL: info}}",
     f"kubeflow.steps.Trainer.env.PROXY=http://me:{SECRET}@proxy:1",
-    f"beam.args=[--s3_secret_access_key={SECRET}, --flink_master=host:1, --password, {SECRET}]",
+    f"beam.args=[--s3_secret_access_key={SECRET}, --project=p, --s3_session_token, {SECRET}]",
+    f"beam.unchecked_args=[--password, {SECRET}]",
     "train.seed=7",
 )
 
@@ -26,8 +27,9 @@ def test_records_hold_neither_secrets_nor_kubeflow():
         tree = yaml.safe_load(text)
         assert tree["train"]["seed"] == 7
         assert tree["beam"]["args"] == [
-            "--s3_secret_access_key=…", "--flink_master=…", "--password", "…",
+            "--s3_secret_access_key=…", "--project=…", "--s3_session_token", "…",
         ]  # fmt: skip
+        assert tree["beam"]["unchecked_args"] == ["--password", "…"]
 
 
 def test_history_leaves_out_what_earlier_versions_recorded():
@@ -60,7 +62,8 @@ def test_config_shows_no_secret():
     ("override", "name"),
     [
         ("kubeflow.every_step.env.HF_TOKEN=…", "kubeflow.every_step.env.HF_TOKEN"),
-        ("beam.args=[--password=…]", "beam.args"),
+        ("beam.args=[--s3_session_token=…]", "beam.args"),
+        ("beam.unchecked_args=[--password=…]", "beam.unchecked_args"),
     ],
 )
 def test_what_was_left_out_cannot_be_used(override, name):
@@ -116,7 +119,8 @@ def test_a_warning_names_what_is_visible():
         "kubeflow.every_step.env.HF_TOKEN",
         "kubeflow.steps.Trainer.env.PROXY",
         "beam.args --s3_secret_access_key",
-        "beam.args --password",
+        "beam.args --s3_session_token",
+        "beam.unchecked_args --password",
     ]
     told = visible_secrets.warning(settings, "x.yaml")
     assert told is not None and SECRET not in told and "kubeflow.every_step.secrets" in told

@@ -186,6 +186,7 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
         nodes.check_order(from_node, to_node, all_nodes)
     if nodes.between(all_nodes[0], all_nodes, from_node, to_node):
         early_checks.check_data(settings)
+    settings.beam.check_files()
     early_checks.check_files(settings)
     if nodes.between(nodes.TRAINER, all_nodes, from_node, to_node):
         cluster.check(settings.parallel)

@@ -12,7 +12,13 @@ from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.kubeflow.entrypoint import step_log
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
-from stagecraft.pipeline.kubeflow.spec import LATEST_BLESSED, RESOLVE, RESOLVED_INPUTS, RUN
+from stagecraft.pipeline.kubeflow.spec import (
+    BEAM_ARGS,
+    LATEST_BLESSED,
+    RESOLVE,
+    RESOLVED_INPUTS,
+    RUN,
+)
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption
 
@@ -23,6 +29,7 @@ def main() -> None:
     os.environ.setdefault("_KFP_RUNTIME", "true")  # kfp imports no client and no compiler
     step_log.configure()
     arguments, beam_args = _parser().parse_known_args()
+    beam_args += json.loads(os.environ.get(BEAM_ARGS, "[]"))
     redacted_log.install(beam_args)
     invocation = Invocation(
         arguments.json_serialized_invocation_args,

@@ -48,17 +48,20 @@ class Recorder(logging.Handler):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """``run(behaviour, runner=, options=)`` runs the stand-in in ``tmp_path``; what it told."""
+    """``run(behaviour, runner=, options=, settings=)`` runs the stand-in in ``tmp_path``; what it
+    told."""
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
     import stand_in
 
-    def run(behaviour=None, runner="local", options=None):
+    def run(behaviour=None, runner="local", options=None, settings=()):
         monkeypatch.setenv("STAND_IN", json.dumps(behaviour or {}))
         recorder = run.recorder = Recorder()
         logger = logging.getLogger("stagecraft")
         logger.addHandler(recorder)
         try:
-            pipeline = stand_in.create_pipeline(pipeline_settings.load("quickstart"), tmp_path)
+            pipeline = stand_in.create_pipeline(
+                pipeline_settings.load("quickstart", settings), tmp_path
+            )
             run.runner = RUNNERS[runner]()
             run.runner.run(pipeline, run_options=options)
         finally:
@@ -225,6 +228,32 @@ def test_a_step_that_was_to_run_anew_still_runs_in_the_next_run(run, runner, how
     # Without --from: what Count made before must not be taken.
     assert run(runner=runner).states() == {"Make": "cached", "Count": "done", "Last": "done"}
     assert set(run(runner=runner).states().values()) == {"cached"}
+
+
+EMBEDDED = ("beam.runner=flink", "beam.args=[--job_endpoint=embed, --parallelism=1]")
+"""Beam's client of Flink, with Beam's job server in this process in place of Flink's."""
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_where_beam_runs_is_no_part_of_a_cache_key(run, runner):
+    assert run(runner=runner, settings=EMBEDDED).states()["Count"] == "done"
+    for settings in (
+        (EMBEDDED[0], "beam.args=[--job_endpoint=elsewhere:1, --parallelism=8]"),
+        ("beam.runner=spark", "beam.args=[--job_endpoint=elsewhere:2, --job_name=other]"),
+        ("beam.args=[--direct_num_workers=2, --s3_secret_access_key=x]",),
+        (),
+    ):
+        assert set(run(runner=runner, settings=settings).states().values()) == {"cached"}
+
+
+def test_arguments_of_the_users_code_are_part_of_a_cache_key(run):
+    run()
+    for mine in ("1", "2"):
+        settings = (f"beam.unchecked_args=[--mine={mine}]",)
+        assert run(settings=settings).states() == {
+            "Make": "cached", "Count": "done", "Last": "done",
+        }  # fmt: skip
+        assert set(run(settings=settings).states().values()) == {"cached"}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -42,7 +42,8 @@ def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path):
     settings = (
         "kubeflow.every_step.env={HF_TOKEN: c4n4ry-1, PLAIN: c4n4ry-2}",
         "kubeflow.steps.Trainer.env.PROXY=http://me:c4n4ry-3@proxy:1",
-        "beam.args=[--s3_secret_access_key=c4n4ry-4, --other=c4n4ry-5]",
+        "beam.args=[--s3_secret_access_key=c4n4ry-4]",
+        "beam.unchecked_args=[--other=c4n4ry-5]",
     )
     done = command("compile", "-o", file, *(f"--set={setting}" for setting in settings))
     assert done.exit_code == 0, done.output

@@ -1,33 +1,14 @@
-"""The Beam runner of the data components."""
+"""Beam's runner in this process."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-from stagecraft.pipeline.settings import BeamSettings
-
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 """Beam's Python runner, by its full name, which means the same in all versions. In newer versions,
 ``DirectRunner`` first downloads the binary of another runner (Prism), and falls back to this one
 without a message."""
-
-_RUNNERS = {
-    "direct": (
-        f"--runner={IN_PROCESS}",
-        # Without this unused name, TFX builds a source distribution of itself for every component:
-        # 1.3 s each.
-        "--sdk_container_image=unused",
-    ),
-    "flink": ("--runner=FlinkRunner",),
-    "spark": ("--runner=SparkRunner",),
-    "dataflow": ("--runner=DataflowRunner",),
-}
-
-
-def beam_args(settings: BeamSettings) -> list[str]:
-    """The ``beam_pipeline_args`` of a TFX pipeline."""
-    return [*settings.args, *_RUNNERS[settings.runner]]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""The Beam runners that settings name: one file each."""
