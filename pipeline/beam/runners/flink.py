@@ -10,7 +10,7 @@ class Flink(Runner):
 
     name = "flink"
     description = "on a cluster of Apache Flink"
-    beam_name = "FlinkRunner"
+    beam_name = "stagecraft.pipeline.beam.portable.FlinkRunner"
 
 
 FLINK = Flink()

@@ -10,7 +10,7 @@ class Spark(Runner):
 
     name = "spark"
     description = "on a cluster of Apache Spark"
-    beam_name = "SparkRunner"
+    beam_name = "stagecraft.pipeline.beam.portable.SparkRunner"
 
 
 SPARK = Spark()
