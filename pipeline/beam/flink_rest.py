@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-import urllib.request
 from typing import Any
 
 ENDED = ("FINISHED", "FAILED", "CANCELED")
@@ -80,6 +79,8 @@ class FlinkRest:
         return json.loads(self._ask(path))
 
     def _ask(self, path: str, method: str = "GET") -> bytes:
+        import urllib.request  # slow, and most processes have no Flink
+
         request = urllib.request.Request(self.address + path, method=method)
         with urllib.request.urlopen(request, timeout=5) as response:
             body: bytes = response.read()

@@ -39,7 +39,7 @@ from stagecraft.schemas.errors import UserError
 WORKER_SECONDS = 180.0
 
 _PACKAGES = ("apache-beam", "tfx", "tensorflow", "stagecraft")
-_FOUND = re.compile(r"stagecraft-probe(\{.*?\})end")
+_FOUND = re.compile(r'stagecraft-probe(\{".*?\})end')
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -118,10 +118,10 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
         raise WorkerError(
             f"beam.args: no worker of the environment {environment} was ready within {seconds:g} s;"
             " it does not start (see its log), or the engine has no free slot; if it only needs "
-            "longer, raise beam.worker_timeout",
+            f"longer, use --worker_timeout={2 * seconds:g}",
             setting="beam.args",
             value=environment,
-            suggestion="beam.worker_timeout",
+            suggestion=f"--worker_timeout={2 * seconds:g}",
         ) from error
     except RuntimeError as error:
         if problem := _problem(str(error)):
