@@ -31,6 +31,8 @@ CANCEL_SECONDS = 20.0
 _POLL_SECONDS = 2.0
 _CALL_SECONDS = 10.0
 
+_BY_NAME = "look for its name in the engine, and cancel it there"
+
 _log = logging.getLogger(__name__)
 _progress = logging.getLogger("stagecraft.progress")
 
@@ -72,7 +74,7 @@ class Job:
                 if self.rest:
                     FlinkRest(self.rest).cancel(self.name, deadline)
             return ""
-        by_hand = f"find it by its name in {self.engine}, and cancel it there"
+        by_hand = _BY_NAME
         if self.rest:
             by_hand = "look for it: flink list; cancel it: flink cancel ID"
             try:
@@ -136,7 +138,7 @@ class Following:
     def state(self) -> str:
         """The latest state that the job server reported, such as ``RUNNING``."""
         state = getattr(self._handle, "_state", None)  # its property asks, and may block
-        return state if isinstance(state, str) else "STARTING"
+        return state if isinstance(state, str) else "RUNNING" if self._handle else "STARTING"
 
     def run(self, submit: Callable[[], Any], timeout: float | None = None) -> Any:
         """Submits the job and returns its handle after its end.
@@ -182,11 +184,16 @@ class Following:
             deadline = time.monotonic() + CANCEL_SECONDS
             self._submitted.wait(_CALL_SECONDS)
             if not self._job.endpoint and self._handle is not None:
-                with contextlib.suppress(Exception):
+                try:
                     self._handle.cancel()
+                except Exception as error:  # of the engine's client
+                    _log.error("%s", error)
+                    deadline = time.monotonic()
             left = self._job.cancel(deadline)
-            if self._handle is not None:  # Beam stops its servers for the job
+            if self._handle is not None:  # Beam also stops its servers for the job
                 self._ended.wait(max(0.0, deadline - time.monotonic()))
+            if not (left or self._ended.is_set()):
+                left = f"the {self._job.engine} job {self._job.name} has not ended; {_BY_NAME}"
             if left:
                 _log.error("%s", left)
                 self._emit("left", left=left)

@@ -10,7 +10,7 @@ class Dataflow(Runner):
 
     name = "dataflow"
     description = "on Google Cloud Dataflow"
-    beam_name = "DataflowRunner"
+    beam_name = "stagecraft.pipeline.beam.dataflow.DataflowRunner"
 
 
 DATAFLOW = Dataflow()
