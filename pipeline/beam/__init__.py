@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+
 from stagecraft.pipeline.beam.in_process import in_process
+from stagecraft.pipeline.beam.jobs import cancel_all as cancel_jobs
+from stagecraft.pipeline.beam.pipeline_root import rooted
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.beam.settings import BeamSettings
 
-__all__ = ["RUNNERS", "BeamSettings", "beam_args", "in_process"]
+__all__ = ["RUNNERS", "BeamSettings", "beam_args", "cancel_jobs", "in_process", "rooted", "shut_down"]
 
 
 def beam_args(settings: BeamSettings) -> list[str]:
     """The ``beam_pipeline_args`` of a TFX pipeline."""
     added = settings.found.arguments(settings.given)
     return [*settings.args, *settings.unchecked_args, *added]
+
+
+def shut_down() -> None:
+    """Cancels the jobs of this process and ends its job servers; for ends that skip ``atexit``."""
+    cancel_jobs()
+    if servers := sys.modules.get("stagecraft.pipeline.beam.job_server"):
+        servers.stop_all()

@@ -8,6 +8,8 @@ works in any program. Here, the dicts become JSON lines in a pipe. Kinds:
   ``seconds``, ``figure``, ``cause``
 * ``note``: ``text``, a remark about the model before the training
 * ``progress``: ``phase`` and its numbers
+* ``job``: ``state`` (running, cancelling, ended, left) and ``job``, a job on a Beam engine;
+  ``seconds`` that cancelling may take, ``left``, which says how to cancel what may remain
 * ``end``: ``status`` (ok, failed, interrupted), ``cause``, ``report``
 """
 

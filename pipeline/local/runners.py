@@ -71,6 +71,7 @@ class _Runner:
             stack.enter_context(interrupt.handled())
             stack.enter_context(_swept(connection, pipeline))
             stack.enter_context(beam.in_process())
+            stack.enter_context(beam.rooted(_pipeline_root(pipeline)))
             stack.enter_context(launcher.installed())
             skipped = _prepare_partial(connection, pipeline, run_options)
             self._note(pipeline, skipped)
@@ -120,7 +121,7 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
     metadata_db = pathlib.Path(connection.sqlite.filename_uri)
     place = (
         metadata_db,
-        pathlib.Path(pipeline.runtime_spec.pipeline_root.field_value.string_value),
+        pathlib.Path(_pipeline_root(pipeline)),
         pipeline.pipeline_info.id,
     )
     with lock.held(metadata_db.parent):
@@ -137,6 +138,11 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
                 except Exception:  # such as a full disk; the next run sweeps
                     logging.getLogger(__name__).exception("not cleaned up")
             raise
+
+
+def _pipeline_root(pipeline: pipeline_pb2.Pipeline) -> str:
+    root: str = pipeline.runtime_spec.pipeline_root.field_value.string_value
+    return root
 
 
 def _substitute_run_id(pipeline: pipeline_pb2.Pipeline) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ from stagecraft.trainer_module.processes.process import Process, how_it_ended
 
 # With -m, the current folder comes first on the path: there are the user's own model modules.
 _WORKER = ("-m", "stagecraft.pipeline.local.worker")
+_SWEEP = ("stagecraft.pipeline.local.sweep",)
+_CANCEL = ("stagecraft.pipeline.beam.jobs",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,40 @@ class Outcome:
     """The signal that asked for the end, if ``interrupted``."""
 
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    """Jobs on Beam engines that may still run, in words."""
+
+
+class _Jobs:
+    """The run's jobs on Beam engines, from its ``job`` events."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Event] = {}
+        self._left: list[str] = []
+        self.grace = GRACE_SECONDS
+        """Seconds that the run has after a signal; more while it cancels a job."""
+
+    def apply(self, event: Event) -> None:
+        """Applies an event."""
+        if event["state"] in ("ended", "left"):
+            self._running.pop(event["job"]["name"], None)
+            self._left += [event["left"]] if event["state"] == "left" else []
+        else:
+            self._running[event["job"]["name"]] = event["job"]
+        if event["state"] == "cancelling":
+            self.grace = max(self.grace, GRACE_SECONDS + event["seconds"])
+
+    def cancel(self, log: IO[bytes]) -> tuple[str, ...]:
+        """Cancels the jobs that a dead run left; returns those that may still run, in words."""
+        for job in self._running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = _ran(_CANCEL, log, input=json.dumps(job).encode(), timeout=60)
+                if done.returncode == 0:
+                    self._left += [line for line in done.stdout.decode().splitlines() if line]
+                    continue
+            self._left.append(f"the {job['engine']} job {job['name']} may still run; cancel it")
+        self._running.clear()
+        return tuple(self._left)
 
 
 def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) -> Outcome:
@@ -45,25 +82,27 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
     with _signals() as received:
         worker = Process(_WORKER, output=log, first_line=spec.to_json(), scratch_prefix=SCRATCH)
         end = None
+        jobs = _Jobs()
         try:
-            end = _follow(worker, received, on_event)
+            end = _follow(worker, received, jobs, on_event)
         finally:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.wait(timeout=0.5)  # it has closed its pipe and is about to end
             worker.kill()
             worker.close()
-        outcome = _outcome(end, worker.wait(), received)
+        left = jobs.cancel(log)  # before the sweep, or they write into the removed folders
+        outcome = dataclasses.replace(_outcome(end, worker.wait(), received), left=left)
         if outcome.status in ("interrupted", "died"):
             _sweep(spec, log, outcome.cause or "")
         return outcome
 
 
 def _follow(
-    worker: Process, received: list[int], on_event: Callable[[Event], None]
+    worker: Process, received: list[int], jobs: _Jobs, on_event: Callable[[Event], None]
 ) -> Event | None:
     """Passes events on until the worker ends; returns the ``end`` event, if there was one."""
     end: Event | None = None
-    deadline: float | None = None
+    asked: float | None = None
     while True:
         ready, _, _ = select.select([worker.events], [], [], 0.2)
         if ready:
@@ -72,13 +111,15 @@ def _follow(
                 break
             for event in events:
                 end = event if event["kind"] == "end" else end
+                if event["kind"] == "job":
+                    jobs.apply(event)
                 on_event(event)
         elif worker.exit_code() is not None:  # a child process may hold the pipe open
             break
-        if received and deadline is None:
+        if received and asked is None:
             worker.signal(signal.SIGTERM)
-            deadline = time.monotonic() + GRACE_SECONDS
-        if deadline and (len(received) > 1 or time.monotonic() > deadline):
+            asked = time.monotonic()
+        if asked and (len(received) > 1 or time.monotonic() > asked + jobs.grace):
             break
     return end
 
@@ -104,17 +145,23 @@ def _outcome(end: Event | None, code: int, received: list[int]) -> Outcome:
 
 
 def _sweep(spec: RunSpec, log: IO[bytes], cause: str) -> None:
-    command = [sys.executable, "-m", "stagecraft.pipeline.local.sweep"]
     with contextlib.suppress(subprocess.TimeoutExpired):  # then the next run does it
-        subprocess.run(
-            [*command, str(spec.output), spec.settings.name, cause],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            timeout=30,
-            check=False,
-        )
+        _ran([*_SWEEP, str(spec.output), spec.settings.name, cause], log, timeout=30)
+
+
+def _ran(
+    words: Sequence[str], log: IO[bytes], timeout: float, input: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a module of Stagecraft, with its errors in the log."""
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        input=input,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 @contextlib.contextmanager

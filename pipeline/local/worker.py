@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any
 
-from stagecraft.pipeline import redacted_log
+from stagecraft.pipeline import beam, redacted_log
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import CREATE_PIPELINE, SCRATCH, RunSpec
@@ -49,6 +49,7 @@ def main() -> None:
             redacted_log.print_traceback(redaction)
             end.update(status="failed", cause=explain(error))
         with interrupt.deferred():
+            beam.shut_down()
             events.emit("end", f"{end['status']} {end['cause'] or ''}", **end)
             logging.shutdown()
     if not supervised.is_set():
@@ -109,6 +110,8 @@ def _watch(supervised: threading.Event) -> None:
     supervised.clear()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(interrupt.GRACE_SECONDS)
+    if beam.cancel_jobs():  # waits if one is being cancelled
+        time.sleep(interrupt.GRACE_SECONDS)
     _kill_group()
 
 

@@ -26,7 +26,7 @@ _saves = threading.Event()
 _trains = threading.Event()
 _request = threading.Event()
 _handled = False
-_actions: list[Callable[[], None]] = []
+_actions: list[Callable[[], object]] = []
 
 
 class Preempted(Exception):
@@ -77,7 +77,7 @@ def request() -> bool:
     return trains
 
 
-def on_sigterm(action: Callable[[], None]) -> None:
+def on_sigterm(action: Callable[[], object]) -> None:
     """Registers a short action that runs at SIGTERM before anything else."""
     _actions.append(action)
 

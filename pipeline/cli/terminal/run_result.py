@@ -28,13 +28,14 @@ def failure(
     state: RunState, outcome: Outcome, require_blessing: bool, resume_command: str
 ) -> str | None:
     """Why the command fails, in a paragraph; None if it does not fail."""
+    left = "".join(f"; {each}" for each in outcome.left)
     if outcome.status == "interrupted":
-        return f"interrupted; resume with: {resume_command}"
+        return f"interrupted{left}; resume with: {resume_command}"
     if outcome.status != "ok":
         prefix = f"{state.failed} failed: " if state.failed else ""
         # The component's own cause is more precise than the runner's.
         of_node = state.nodes[state.failed].cause if state.failed else None
-        return prefix + (of_node or outcome.cause or "see the log")
+        return prefix + (of_node or outcome.cause or "see the log") + left
     if require_blessing and not outcome.report.get("blessed"):
         return f"the model was not blessed{_because(outcome)}"
     return None

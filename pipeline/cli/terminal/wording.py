@@ -27,6 +27,11 @@ def progress_text(event: Event) -> str:
         return f"resuming from step {done:,} of {total:,}{complete}"
     if phase == "export":
         return "exporting the model"
+    if phase == "job":
+        words = [f"{event['engine']} job {event['state']}"]
+        words += [f"{done} of {total} tasks done"] if total else []
+        words += [f"{event['records']:,} records"] if event.get("records") else []
+        return ", ".join(words)
     if phase == "restart":
         return f"restart {done:,}: {event['message']}"
     if phase == "download":

@@ -1,9 +1,10 @@
 """A worker that runs nothing: ``FAKE`` is a JSON list of what it does, in order.
 
-An object is an event to tell; ``hang`` waits for SIGTERM and then tells of it, ``deaf`` waits and
-ignores it, ``child`` starts a process that outlives its parent, ``segfault`` and ``kill`` die,
-``noise`` prints, ``spec`` writes what it was told into its output folder, ``pause`` takes a
-second, ``scratch`` makes a temporary file and notes where, ``leave`` ends without a word.
+An object is an event to tell; ``hang`` waits for SIGTERM and then tells of it, ``cancel`` does the
+same and first takes a second to cancel a job, ``deaf`` waits and ignores it, ``child`` starts a
+process that outlives its parent, ``segfault`` and ``kill`` die, ``noise`` prints, ``spec`` writes
+what it was told into its output folder, ``pause`` takes a second, ``scratch`` makes a temporary
+file and notes where, ``leave`` ends without a word.
 """
 
 import json
@@ -29,6 +30,15 @@ def on_term(number, frame) -> None:
     os._exit(1)
 
 
+def on_term_cancel(number, frame) -> None:
+    tell({"kind": "job", "state": "cancelling", "seconds": 20, "job": JOB})
+    time.sleep(1)
+    tell({"kind": "job", "state": "ended", "job": JOB})
+    on_term(number, frame)
+
+
+JOB = {"name": "mine-1", "engine": "Flink"}
+
 for step in json.loads(os.environ["FAKE"]):
     if isinstance(step, dict):
         tell(step)
@@ -52,7 +62,8 @@ for step in json.loads(os.environ["FAKE"]):
     elif step == "leave":
         sys.exit(4)
     else:
-        signal.signal(signal.SIGTERM, on_term if step == "hang" else signal.SIG_IGN)
+        handlers = {"hang": on_term, "cancel": on_term_cancel}
+        signal.signal(signal.SIGTERM, handlers.get(step, signal.SIG_IGN))
         (output / "hanging").write_text(str(os.getpid()))
         while True:
             time.sleep(0.05)

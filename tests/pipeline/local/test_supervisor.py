@@ -3,6 +3,7 @@
 import json
 import pathlib
 import signal
+import subprocess
 import tempfile
 
 import pytest
@@ -14,6 +15,8 @@ from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import load
 
 OK = {"kind": "end", "status": "ok", "cause": None, "report": {"blessed": True}}
+JOB = {"name": "mine-1", "engine": "Flink"}
+RUNNING = {"kind": "job", "state": "running", "job": JOB}
 PROGRESS = {"kind": "progress", "phase": "write", "done": 1, "total": 2}
 
 
@@ -101,6 +104,40 @@ def test_signals_that_were_ignored_stay_ignored(go, tmp_path, monkeypatch):
     finally:
         signal.signal(signal.SIGHUP, stock)
     assert outcome.signal == signal.SIGTERM
+
+
+def test_a_worker_that_cancels_a_job_has_more_time(go, tmp_path):
+    with signals(tmp_path / "hanging", signal.SIGINT):
+        outcome, events = go(RUNNING, "cancel")
+    assert outcome == Outcome("interrupted", signal=signal.SIGINT)
+    assert [event["state"] for event in events if event["kind"] == "job"][-1] == "ended"
+
+
+def test_a_job_that_may_still_run_is_said(go):
+    left = {**RUNNING, "state": "left", "left": "the job mine-1 may still run"}
+    assert go(RUNNING, left, OK)[0].left == ("the job mine-1 may still run",)
+
+
+@pytest.mark.parametrize("step", ["kill", "segfault"])
+def test_the_job_of_a_dead_worker_is_cancelled(go, tmp_path, monkeypatch, step):
+    """By another process, which gets the job on its standard input."""
+    monkeypatch.setattr(supervisor, "_CANCEL", ("this", "module"))
+    ran = []
+
+    def record(words, log, timeout, input=b""):
+        ran.append((words[0], json.loads(input or "null")))
+        return subprocess.CompletedProcess(words, 0, stdout=b"it still runs\n")
+
+    monkeypatch.setattr(supervisor, "_ran", record)
+    outcome, _ = go(RUNNING, step)
+    assert ran == [("this", JOB), ("stagecraft.pipeline.local.sweep", None)]
+    assert outcome.status == "died"
+    assert outcome.left == ("it still runs",)
+
+
+def test_a_job_that_nobody_could_cancel_is_said(go, monkeypatch):
+    monkeypatch.setattr(supervisor, "_CANCEL", ("no.such.module",))
+    assert "mine-1" in go(RUNNING, "kill")[0].left[0]
 
 
 @pytest.mark.parametrize("last", [OK, "kill", "segfault"])

@@ -1,0 +1,81 @@
+"""Explains why a job on an engine failed. Imports no Beam."""
+
+from __future__ import annotations
+
+import re
+
+from stagecraft.pipeline.beam.flink_rest import FlinkRest
+from stagecraft.pipeline.beam.jobs import Job
+from stagecraft.schemas.errors import TransientError
+
+_AGAIN = "run the same command again: it reuses all finished steps"
+
+_CAUSES = (
+    (
+        r"Insufficient number of network buffers",
+        "Flink has too few network buffers for this step",
+        "set taskmanager.network.sort-shuffle.min-parallelism: 100000 and "
+        "taskmanager.memory.network.max: 192mb in Flink's configuration",
+    ),
+    (
+        r"NoResourceAvailableException|Could not acquire the minimum required resources",
+        "Flink has no free task slot",
+        "add TaskManagers, or lower --parallelism",
+    ),
+    (
+        r"TaskManager .*(no longer reachable|timed out|shut ?down|closed|terminat)|"
+        r"TaskExecutor .*(shut ?down|terminat)|Heartbeat of TaskManager|"
+        r"[Cc]onnection unexpectedly closed by remote task manager|"
+        r"disconnect(ed)? from .*TaskManager|ExecutorLostFailure",
+        "a process of the engine died: a TaskManager of Flink, or an executor of Spark",
+        _AGAIN,
+    ),
+    (
+        r"CANCELLED: (client cancelled|call already cancelled)|SDK harness .*(exited|died)|"
+        r"UNAVAILABLE: (io exception|Network closed|Connection reset)|"
+        r"(RST_STREAM|Stream removed|Connection reset by peer)",
+        "a Beam worker process died, or lost its connection",
+        f"look for a lack of memory in the worker's log, then {_AGAIN}",
+    ),
+)
+
+
+class EngineError(TransientError):
+    """An engine that ended a job for another reason than an error in the code of a step."""
+
+
+def explain(error: BaseException, job: Job) -> EngineError | None:
+    """The cause of a failed job; None if it is an exception in the code of a step."""
+    text = str(error)
+    if "Traceback (most recent call last)" in text:
+        return None
+    lost = type(error).__module__.partition(".")[0] == "grpc" or "StatusCode.UNAVAILABLE" in text
+    if lost:
+        server = f"the job server {job.endpoint}"
+        return _error(job, f"{server} does not answer, or has ended", f"start it, then {_AGAIN}")
+    if job.rest and (found := _said_by_flink(job)):
+        text += found
+    for pattern, cause, use in _CAUSES:
+        if re.search(pattern, text):
+            return _error(job, cause, use)
+    if "failed in state CANCELLED" in text:
+        return _error(job, "it was cancelled on the engine", _AGAIN)
+    return None
+
+
+def _said_by_flink(job: Job) -> str:
+    flink = FlinkRest(job.rest)
+    try:
+        found = flink.find(job.name)
+        return flink.root_cause(found) if found else ""
+    except OSError:
+        return ""
+
+
+def _error(job: Job, cause: str, use: str) -> EngineError:
+    return EngineError(
+        f"{job.engine} did not finish the job {job.name}: {cause}; {use}",
+        setting="beam.runner",
+        value=job.engine.lower(),
+        suggestion=use,
+    )

@@ -1,0 +1,141 @@
+"""Beam's runners for Flink and Spark, which run a job to its end or cancel it.
+
+``beam.runner`` names these classes to Beam by their dotted path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import uuid
+from typing import Any
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+)
+from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
+
+from stagecraft.pipeline.beam import failures, probe
+from stagecraft.pipeline.beam.job_server import FLINK_CONFIGURATION, JavaServer, shared
+from stagecraft.pipeline.beam.jobs import Following, Job
+
+
+class _Handle(portable_runner.JobServiceHandle):
+    """Beam's client of a job server, which notes that it sends the job."""
+
+    following: Following
+
+    def run(self, preparation_id: str) -> Any:
+        self.following.sending()
+        return super().run(preparation_id)
+
+
+class _ToItsEnd(portable_runner.PortableRunner):
+    """A base class before Beam's runner: a pipeline's ``run`` returns after the end of the job."""
+
+    engine: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeout: float | None = None
+        """Seconds that a job may take; None: no limit, and the first job follows a probe."""
+        self._following: Following | None = None
+
+    def run_portable_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Runs the job.
+
+        Raises:
+            EngineError: the engine, not the code of a step, ended the job.
+            KeyboardInterrupt: after SIGINT or SIGTERM; the job is cancelled.
+        """
+        if self.timeout is None:
+            probe.check_once(type(self), options)
+        named = options.view_as(GoogleCloudOptions)
+        named.job_name = f"{named.job_name or 'stagecraft'}-{uuid.uuid4().hex[:8]}"
+        job = self._job(options)
+        self._following = Following(job)
+        submit = functools.partial(super().run_portable_pipeline, pipeline, options)
+        try:
+            return self._following.run(submit, self.timeout)
+        except Exception as error:
+            if explained := failures.explain(error, job):
+                raise explained from error
+            raise
+
+    def create_job_service_handle(self, job_service: Any, options: PipelineOptions) -> Any:
+        """As in Beam; the handle notes that it sends the job."""
+        stock = super().create_job_service_handle(job_service, options)
+        assert self._following
+        handle = _Handle(job_service, options, stock._retain_unknown_options)
+        handle.following = self._following
+        return handle
+
+    def default_job_server(self, options: PipelineOptions) -> Any:
+        """The job server of this process, unless the client writes the job's JAR file itself."""
+        return self._own_server(options) or super().default_job_server(options)
+
+    def _own_server(self, options: PipelineOptions) -> JavaServer | None:
+        raise NotImplementedError
+
+    def _job(self, options: PipelineOptions) -> Job:
+        name = options.view_as(GoogleCloudOptions).job_name
+        endpoint = options.view_as(PortableOptions).job_endpoint
+        if endpoint:
+            return Job(name, self.engine, "" if endpoint == "embed" else endpoint)
+        server = self._own_server(options)
+        return Job(name, self.engine, server.endpoint if server else "")
+
+
+class FlinkRunner(_ToItsEnd, flink_runner.FlinkRunner):
+    """Runs jobs on Flink."""
+
+    engine = "Flink"
+
+    def _own_server(self, options: PipelineOptions) -> JavaServer | None:
+        flink = options.view_as(FlinkRunnerOptions)
+        flink.flink_master = self.add_http_scheme(flink.flink_master)
+        inside = flink.flink_master in flink_runner.MAGIC_HOST_NAMES
+        if flink.flink_submit_uber_jar and not inside:
+            return None
+        configuration = FLINK_CONFIGURATION if inside else None
+        return shared(flink_runner.FlinkJarJobServer(options), _key(options, flink), configuration)
+
+    def _job(self, options: PipelineOptions) -> Job:
+        job = super()._job(options)
+        master = self.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+        if master not in flink_runner.MAGIC_HOST_NAMES:
+            return dataclasses.replace(job, rest=master)
+        if options.view_as(PortableOptions).job_endpoint:
+            return job
+        server = self._own_server(options)
+        return dataclasses.replace(job, rest=server.rest if server else "", dies_with_server=True)
+
+
+class SparkRunner(_ToItsEnd, spark_runner.SparkRunner):
+    """Runs jobs on Spark."""
+
+    engine = "Spark"
+
+    def _own_server(self, options: PipelineOptions) -> JavaServer | None:
+        spark = options.view_as(SparkRunnerOptions)
+        if spark.spark_submit_uber_jar:
+            return None
+        return shared(spark_runner.SparkJarJobServer(options), _key(options, spark))
+
+    def _job(self, options: PipelineOptions) -> Job:
+        job = super()._job(options)
+        master = options.view_as(SparkRunnerOptions).spark_master_url
+        own = not options.view_as(PortableOptions).job_endpoint
+        inside = re.match(spark_runner.LOCAL_MASTER_PATTERN, master) is not None
+        return dataclasses.replace(job, dies_with_server=own and inside)
+
+
+def _key(options: PipelineOptions, engine: PipelineOptions) -> str:
+    """What of the options a job server depends on."""
+    return f"{engine} {options.view_as(JobServerOptions)}"

@@ -1,0 +1,221 @@
+"""A small job that shows, before a long one, whether the engine's workers can do their work.
+
+It starts a worker, compares the versions of its packages with those of this process, and reads and
+writes the pipeline root from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import importlib.metadata
+import json
+import logging
+import platform
+import posixpath
+import re
+import threading
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
+from apache_beam.runners import create_runner
+from apache_beam.transforms.environments import PythonLoopbackEnvironment
+
+from stagecraft.pipeline.beam import pipeline_root
+from stagecraft.pipeline.beam.jobs import WorkerTimeoutError
+from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import UserError
+
+WORKER_SECONDS = 180.0
+
+_PACKAGES = ("apache-beam", "tfx", "tensorflow", "stagecraft")
+_FOUND = re.compile(r'stagecraft-probe(\{".*?\})end')
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_checked: set[str] = set()
+
+
+class WorkerError(UserError):
+    """Beam workers that cannot do the work of a step. ``value`` names their environment."""
+
+
+class StagecraftOptions(PipelineOptions):
+    """Arguments of a pipeline that Beam does not know."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--worker_timeout",
+            type=float,
+            default=WORKER_SECONDS,
+            help="seconds that the first worker of an engine may take to start",
+        )
+
+
+def check_once(runner: type, options: PipelineOptions) -> None:
+    """Checks the workers of a process's first job; see :func:`check`."""
+    if isinstance(runner().default_environment(options), PythonLoopbackEnvironment):
+        return  # the worker is this process
+    root = pipeline_root.current()
+    key = f"{runner} {options.view_as(PortableOptions)} {root}"
+    with _lock:
+        if key not in _checked:
+            check(runner, options, root)
+            _checked.add(key)
+
+
+def check_arguments(arguments: Sequence[str], root: str) -> dict[str, str]:
+    """Checks the workers of pipeline arguments whose ``--runner`` is one of ``portable.py``.
+
+    Returns:
+        The versions that workers and this process have in common.
+
+    Raises:
+        WorkerError: see :func:`check`.
+    """
+    options = PipelineOptions(list(arguments))
+    runner = type(create_runner(options.view_as(StandardOptions).runner))
+    check(runner, options, root)
+    return versions()
+
+
+def check(runner: type, options: PipelineOptions, root: str = "") -> None:
+    """Runs the probe on a runner of ``portable.py``.
+
+    Raises:
+        WorkerError: no worker starts in time, its versions differ, or it cannot read or write the
+            pipeline root.
+    """
+    options = copy.deepcopy(options)
+    options.view_as(FlinkRunnerOptions).parallelism = 1
+    seconds = options.view_as(StagecraftOptions).worker_timeout
+    engine = runner()
+    engine.default_environment(options)  # notes LOOPBACK if that is its default
+    environment = described(options)
+    engine.timeout = seconds
+    folder = posixpath.join(root, f".probe-{uuid.uuid4().hex[:8]}") if root else ""
+    _log.info("starting a worker: %s", environment)
+    try:
+        if folder:
+            FileSystems.mkdirs(folder)
+            _write(posixpath.join(folder, "asked"), folder)
+        with beam.Pipeline(runner=engine, options=options) as pipeline:
+            _ = pipeline | beam.Impulse() | beam.ParDo(_Answer(versions(), folder))
+        if folder:
+            _check_answer(folder, environment, root)
+    except WorkerTimeoutError as error:
+        raise WorkerError(
+            f"beam.args: no worker of the environment {environment} was ready within {seconds:g} s;"
+            " it does not start (see its log), or the engine has no free slot; if it only needs "
+            f"longer, use --worker_timeout={2 * seconds:g}",
+            setting="beam.args",
+            value=environment,
+            suggestion=f"--worker_timeout={2 * seconds:g}",
+        ) from error
+    except RuntimeError as error:
+        if problem := _problem(str(error)):
+            raise WorkerError(
+                f"beam.args: workers of the environment {environment} {problem}",
+                setting="beam.args",
+                value=environment,
+            ) from error
+        raise
+    finally:
+        if folder:
+            with contextlib.suppress(Exception):
+                FileSystems.delete([folder])
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python (without the patch) and of the packages that workers need."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def described(options: PipelineOptions) -> str:
+    """The environment of the workers, such as ``DOCKER image:1``, without secrets."""
+    portable = options.view_as(PortableOptions)
+    kind = portable.environment_type or "DOCKER"
+    config = portable.environment_config or ""
+    if config.startswith("{"):  # of PROCESS, with environment variables
+        config = json.loads(config).get("command", "")
+    shown = ("docker_container_image", "process_command", "external_service_address")
+    given = [each.split("=", 1) for each in portable.environment_options or () if "=" in each]
+    values = [config, *(value for name, value in given if name in shown)]
+    return secrets.redact(" ".join([kind, *filter(None, values)]))
+
+
+class _Answer(beam.DoFn):
+    """Runs on the worker. A class of this module, because Python versions may differ: Beam pickles
+    functions with their bytecode."""
+
+    def __init__(self, wanted: dict[str, str], folder: str):
+        self._wanted, self._folder = wanted, folder
+
+    def process(self, element: bytes) -> Iterable[Any]:
+        here = versions()
+        problems = [
+            f"have {name} {here.get(name, 'not')}, this process has {version}"
+            for name, version in self._wanted.items()
+            if here.get(name) != version
+        ]
+        if self._folder:
+            try:
+                if _read(posixpath.join(self._folder, "asked")) == self._folder:
+                    _write(posixpath.join(self._folder, "answer"), self._folder)
+            except Exception as error:
+                problems.append(
+                    f"cannot use the pipeline root ({type(error).__name__}: {error}); use "
+                    "storage that all machines share"
+                )
+        if problems:  # the text of an exception reaches the client from every engine
+            raise RuntimeError(f"stagecraft-probe{json.dumps({'problems': problems})}end")
+        return ()
+
+
+def _problem(text: str) -> str:
+    """What the job's failure says of the workers; empty: another failure."""
+    if found := _FOUND.search(text):
+        return "; ".join(json.loads(found[1])["problems"])
+    if missing := re.search(r"No module named '(\w+)", text):
+        return f"lack the Python package {missing[1]}: use an image or Python that has Stagecraft"
+    return ""
+
+
+def _check_answer(folder: str, environment: str, root: str) -> None:
+    try:
+        if _read(posixpath.join(folder, "answer")) == folder:
+            return
+    except Exception as error:
+        _log.info("no answer of the worker: %s", error)
+    raise WorkerError(
+        f"--output: workers of the environment {environment} write to another {root} than this "
+        "process reads; use storage that all machines share",
+        setting="--output",
+        value=root,
+    )
+
+
+def _write(path: str, text: str) -> None:
+    with FileSystems.create(path) as file:
+        file.write(text.encode())
+
+
+def _read(path: str) -> str:
+    with FileSystems.open(path) as file:
+        content: bytes = file.read()
+    return content.decode()
