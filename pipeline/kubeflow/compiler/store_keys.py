@@ -13,7 +13,7 @@ from typing import Any
 from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
 from stagecraft.components.kubernetes.jobs.pod_settings import Secret
-from stagecraft.pipeline.beam import workers
+from stagecraft.pipeline.beam.in_process import runs_elsewhere
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
@@ -100,7 +100,7 @@ def _reads_records(args: list[str]) -> bool:
 def _runs_beam_elsewhere(args: list[str]) -> bool:
     """Whether a step gets addresses in place of copies, see the entrypoint."""
     path = args[args.index(_EXECUTOR) + 1] if _EXECUTOR in args else None
-    return path is not None and workers.run_executor(path, args)
+    return path is not None and runs_elsewhere(path, args)
 
 
 def _blesses(component: Json) -> bool:

@@ -22,7 +22,7 @@ from stagecraft.components.object_store import beam_filesystem, permanent_uris, 
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
-from stagecraft.pipeline.beam import workers
+from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, local_values
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
@@ -60,7 +60,7 @@ def run(
         for side in ("inputs", "outputs")
     }
     _restore_types(invocation)
-    remote = workers.run_executor(executor_class, beam_args)
+    remote = runs_elsewhere(executor_class, beam_args)
     if remote:
         tensorflow_files.install()
         for address in uris["outputs"].values():
@@ -80,7 +80,7 @@ def run(
         )
         restored = local_values.restored(executor_class)
         with beam.in_process(), permanent_uris.copied(kept), restored:
-            kubeflow_v2_run_executor._run_executor(arguments, workers.complete(beam_args))
+            kubeflow_v2_run_executor._run_executor(arguments, for_workers(beam_args))
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():
         for artifact in written["artifacts"]:

@@ -227,7 +227,8 @@ def test_workers_elsewhere_get_addresses(store, tmp_path, monkeypatch):
     outputs = store / RUN.removeprefix("minio://") / "Evaluator/salt/evaluation"
     outputs.mkdir(parents=True)
     (outputs / "left-by-a-failed-attempt").touch()
-    _count(tmp_path, "--runner=FlinkRunner", "--sdk_container_image=unused")
+    given = ("--runner=FlinkRunner", "--environment_type=EXTERNAL", "--sdk_container_image=unused")
+    _count(tmp_path, *given)
     assert Seen.inputs == {
         "model": f"{RUN}/Trainer/salt/model",
         "baseline_model": f"{PIPELINE}/old/model",
