@@ -1,4 +1,4 @@
-"""``minio://`` and ``s3://`` for TensorFlow in Python: ``tf.io.gfile`` and SavedModels.
+"""``minio://`` and ``s3://`` for TensorFlow in Python: files, TFRecords and SavedModels.
 
 Beam's workers of Transform, Evaluator and BulkInferrer read and write models at the addresses of
 their artifacts. TensorFlow's operations open files in C++, which knows neither scheme. So a
@@ -24,12 +24,14 @@ from stagecraft.components.object_store.filesystem import Stat, served, upload
 
 def install() -> None:
     """Makes TensorFlow support the addresses in this process; a second call changes nothing."""
-    from tensorflow.python.lib.io import file_io
+    from tensorflow.python.lib.io import file_io, tf_record
     from tensorflow.python.saved_model import load, loader_impl, save
 
     if isinstance(file_io._pywrap_file_io, _Files):
         return
-    file_io._pywrap_file_io = _Files(file_io._pywrap_file_io)
+    file_io._pywrap_file_io = _Files(file_io._pywrap_file_io, _Ours)
+    records = tf_record._pywrap_record_io
+    tf_record._pywrap_record_io = _Files(records, _Records(records))
     load.load_partial = _with_local_model(load.load_partial)
     loader = loader_impl.SavedModelLoader
     loader.__init__ = _with_local_model(loader.__init__, position=1)
@@ -39,12 +41,12 @@ def install() -> None:
 class _Files:
     """TensorFlow's functions on files, in C++, for other addresses than those of the stores."""
 
-    def __init__(self, native: Any) -> None:
-        self._native = native
+    def __init__(self, native: Any, ours: Any) -> None:
+        self._native, self._ours = native, ours
 
     def __getattr__(self, name: str) -> Any:
         native = getattr(self._native, name)
-        ours = getattr(_Ours, name, None)
+        ours = getattr(self._ours, name, None)
         if ours is None:
             return native
 
@@ -98,6 +100,19 @@ class _Ours:
     @staticmethod
     def WritableFile(path: str, mode: str) -> Any:
         return _Writer(fileio.open(path, mode.strip("b+") + "b"))
+
+
+class _Records:
+    """TensorFlow's functions on TFRecords, for the addresses of the stores."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def RecordIterator(self, path: str, compression: str) -> Any:
+        with tempfile.TemporaryDirectory(prefix="stagecraft-records-") as folder:
+            local = posixpath.join(folder, "records")
+            fileio.copy(path, local)
+            return self._native.RecordIterator(local, compression)  # opens the file
 
 
 class _Writer:

@@ -11,11 +11,12 @@ from stagecraft.components.object_store import filesystem, tensorflow_files
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The support, during the test."""
-    from tensorflow.python.lib.io import file_io
+    from tensorflow.python.lib.io import file_io, tf_record
     from tensorflow.python.saved_model import load, loader_impl, save
 
     for owner, name in (
         (file_io, "_pywrap_file_io"),
+        (tf_record, "_pywrap_record_io"),
         (load, "load_partial"),
         (loader_impl.SavedModelLoader, "__init__"),
         (save, "save_and_return_nodes"),
@@ -106,6 +107,16 @@ def test_files(root: str, tmp_path: pathlib.Path) -> None:
     assert not gfile.exists(f"{root}/folder") and not gfile.isdir(f"{root}/folder")
     with pytest.raises(tf.errors.NotFoundError):
         gfile.GFile(f"{root}/no-file").read()
+
+
+def test_records(root: str, tmp_path: pathlib.Path) -> None:
+    """As TensorFlow Model Analysis reads its results."""
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        writer.write(b"one")
+        writer.write(b"two")
+    filesystem.upload(str(tmp_path / "records"), f"{root}/records")
+    for path in (f"{root}/records", str(tmp_path / "records")):
+        assert list(tf.compat.v1.io.tf_record_iterator(path)) == [b"one", b"two"]
 
 
 def test_large_files_are_uploaded_in_pieces(root: str, tmp_path: pathlib.Path) -> None:
