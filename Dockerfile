@@ -1,4 +1,4 @@
-# The image that a pipeline's steps run in.
+# The image that a pipeline's steps run in, and the workers of Beam's runners.
 #
 #   docker build -t stagecraft .                          CPU
 #   docker build -t stagecraft:gpu --build-arg VARIANT=gpu .
@@ -6,9 +6,13 @@
 #                                                         driver is the host's (nvidia runtime)
 #
 # It holds the next stack. A pipeline compiled on the classic one wants the same in its steps:
-# --build-arg BASE=python:3.10.19-slim-trixie
+# --build-arg BASE=python:3.10.19-slim-trixie --build-arg BEAM=apache/beam_python3.10_sdk:2.59.0
 
+# Beam's boot program, of the version in requirements.lock: it starts a worker.
+ARG BEAM=apache/beam_python3.12_sdk:2.77.0
 ARG BASE=python:3.12.13-slim-trixie@sha256:229a2c5bfa27522db7815ea81f9bed70af17ccb9de9fc7ad142b1877b5830d36
+
+FROM ${BEAM} AS beam
 
 FROM ${BASE} AS build
 
@@ -56,10 +60,13 @@ RUN useradd --uid 1000 --gid 0 --create-home stagecraft \
     && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3 /home/stagecraft
 
 COPY --from=build /opt/stagecraft /opt/stagecraft
+COPY --from=beam /opt/apache/beam/boot /opt/apache/beam/boot
+COPY tools/image-entrypoint /opt/stagecraft/bin/image-entrypoint
+# A Beam worker runs in the image's environment; by default, boot creates another one.
 ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/stagecraft \
-    MPLCONFIGDIR=/opt/stagecraft/matplotlib
+    MPLCONFIGDIR=/opt/stagecraft/matplotlib RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 USER 1000:0
 WORKDIR /home/stagecraft
 
 # A step of a compiled pipeline has a command of its own.
-ENTRYPOINT ["stagecraft"]
+ENTRYPOINT ["image-entrypoint"]

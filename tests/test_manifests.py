@@ -16,6 +16,7 @@ from processes import ran
 
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.pipeline.kubeflow.compiler import store_keys
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "manifests"
@@ -158,6 +159,7 @@ def test_every_file_is_used() -> None:
     for overlay in STEPS:
         build(FOLDER / "overlays" / overlay, used)
     build(FOLDER / "trainer-runtime", used)
+    build(FOLDER / "flink", used)
     assert {file for file in FOLDER.rglob("*") if file.is_file()} == used
     readme = (FOLDER / "README.md").read_text()
     for file in used - {FOLDER / "README.md"}:
@@ -233,6 +235,58 @@ def test_no_file_holds_a_secret(made: list[Manifest]) -> None:
     example = yaml.safe_load((FOLDER / "secrets.example.yaml").read_text())
     assert "data" not in example
     assert set(example["stringData"].values()) == {""}
+
+
+@pytest.fixture
+def flink() -> list[Manifest]:
+    return build(FOLDER / "flink", set())
+
+
+def test_objects_for_flink_are_valid(flink: list[Manifest]) -> None:
+    for manifest in flink:
+        if manifest["kind"] != "FlinkDeployment":  # its schema is the operator's
+            check(manifest)
+        assert manifest["metadata"]["labels"] == {"app.kubernetes.io/part-of": "stagecraft"}
+    [cluster] = of_kind(flink, "FlinkDeployment").values()
+    template = cluster["spec"]["taskManager"]["podTemplate"]
+    check({**template, "metadata": {"name": "taskmanager", **template["metadata"]}})
+
+
+def test_versions_of_flink_and_beam_are_one(flink: list[Manifest]) -> None:
+    [cluster] = of_kind(flink, "FlinkDeployment").values()
+    version = cluster["spec"]["flinkVersion"].removeprefix("v").replace("_", ".")
+    assert cluster["spec"]["image"].startswith(f"flink:{version}-")
+    [server] = _containers(
+        of_kind(flink, "Deployment")["stagecraft-job-server"]["spec"]["template"]
+    )
+    lock = (ROOT / "requirements.lock").read_text()
+    [beam] = re.findall(r"^apache-beam==(\S+) ; python_full_version >=", lock, re.M)
+    assert server["image"] == f"apache/beam_flink{version}_job_server:{beam}"
+
+
+def test_workers_have_the_keys_of_the_steps_and_the_ports_that_others_name(
+    flink: list[Manifest],
+) -> None:
+    [(name, cluster)] = of_kind(flink, "FlinkDeployment").items()
+    [pool] = _containers(cluster["spec"]["taskManager"]["podTemplate"])
+    keys = {(entry["name"], *entry["valueFrom"]["secretKeyRef"].values()) for entry in pool["env"]}
+    assert keys == {(secret.env, secret.name, secret.key) for secret in store_keys.OWN_STORE}
+    assert pool["args"] == ["--worker_pool"] and pool["image"] == KubeflowSettings().image
+    service = of_kind(flink, "Service")["stagecraft-job-server"]["spec"]
+    [server] = _containers(
+        of_kind(flink, "Deployment")["stagecraft-job-server"]["spec"]["template"]
+    )
+    assert f"--flink-master={name}-rest:8081" in server["args"]  # the operator's Service
+    for port in service["ports"]:
+        assert f"--{port['name']}-port={port['port']}" in server["args"]
+    docs = (ROOT / "docs" / "how-to" / "beam.md").read_text()
+    [job] = [port["port"] for port in service["ports"] if port["name"] == "job"]
+    assert f"--job_endpoint=stagecraft-job-server.kubeflow:{job}" in docs
+    assert f"--environment_config=localhost:{pool['ports'][0]['containerPort']}" in docs
+
+
+def _containers(template: Manifest) -> list[Manifest]:
+    return template["spec"]["containers"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")

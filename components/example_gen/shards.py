@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import tempfile
 import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from tfx.dsl.io import fileio
 
 from stagecraft.components.example_gen import splits
 from stagecraft.components.example_gen.content import Content
+from stagecraft.components.object_store import filesystem
 
 
 class Plan(NamedTuple):
@@ -50,9 +52,18 @@ class WriteShard(beam.DoFn):
         name = f"data_tfrecord-{shard:05d}-of-{plan.shards:05d}"
         # A runner may run a shard several times, even at once. Each attempt writes its own file.
         # All have the same bytes, so any of them may be the last.
-        scratch = posixpath.join(plan.scratch, f"{split}-{name}-{uuid.uuid4().hex}")
-        with tf.io.TFRecordWriter(scratch) as writer:
-            ids = splits.shard_ids(self._ids[split], shard, plan.shards)
-            for example in plan.content.examples(ids):
+        attempt = f"{split}-{name}-{uuid.uuid4().hex}"
+        target = posixpath.join(plan.folders[split], name)
+        if filesystem.served(target):  # TensorFlow cannot write there; an upload is atomic
+            with tempfile.TemporaryDirectory(prefix="stagecraft-shard-") as folder:
+                self._write(split, shard, path := posixpath.join(folder, attempt))
+                filesystem.upload(path, target)
+        else:
+            self._write(split, shard, path := posixpath.join(plan.scratch, attempt))
+            fileio.rename(path, target, overwrite=True)
+
+    def _write(self, split: str, shard: int, path: str) -> None:
+        ids = splits.shard_ids(self._ids[split], shard, self._plan.shards)
+        with tf.io.TFRecordWriter(path) as writer:
+            for example in self._plan.content.examples(ids):
                 writer.write(example)
-        fileio.rename(scratch, posixpath.join(plan.folders[split], name), overwrite=True)

@@ -16,6 +16,7 @@ import glob
 import io
 import os
 import posixpath
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ from stagecraft.components.object_store.endpoint import STORE, explained
 from stagecraft.components.object_store.location import Location, locate
 
 PathType = str | bytes
+
+_PIECE = 1 << 20  # bytes
 
 
 class Stat(NamedTuple):
@@ -171,6 +174,17 @@ def _store() -> type[ObjectStore]:
     return FolderStore if os.environ.get(STORE) else ObjectStore
 
 
+def served(uri: str) -> bool:
+    """Whether :class:`ObjectStore` serves the address, not TensorFlow or the operating system."""
+    return uri.startswith(tuple(_store().SUPPORTED_SCHEMES))
+
+
+def upload(path: str, uri: str) -> None:
+    """Copies a local file to an address, in pieces; replaces an existing file."""
+    with open(path, "rb") as reader, _fileio().open(uri, "wb") as writer:
+        shutil.copyfileobj(reader, writer, _PIECE)
+
+
 def write_atomically(uri: str, content: bytes) -> None:
     """Writes a small file, local or not: readers see the old content or the new one."""
     place = _place(uri)
@@ -201,7 +215,7 @@ def read(uri: str) -> bytes | None:
 
 def _place(uri: str) -> Location | None:
     """The location; None if TensorFlow or the operating system serves the address."""
-    return locate(uri) if uri.startswith(tuple(_store().SUPPORTED_SCHEMES)) else None
+    return locate(uri) if served(uri) else None
 
 
 def _fileio() -> Any:

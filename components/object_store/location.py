@@ -83,7 +83,7 @@ class Location(NamedTuple):
         if "r" in mode and self.is_folder():
             raise IsADirectoryError(errno.EISDIR, "Is a folder", self.uri)
         with explained(self.uri):
-            raw = _Raw(self.store.open(self.path, mode), self.uri)
+            raw = _Raw(self.store.open(self.path, mode), mode, self.uri)
         return io.BufferedReader(raw, _BUFFER) if "r" in mode else io.BufferedWriter(raw, _BUFFER)
 
     def copy_to(self, target: Location) -> None:
@@ -152,19 +152,16 @@ def _filesystem(uri: str, protocol: str, **options: Any) -> Any:
 class _Raw(io.RawIOBase):
     """A file of fsspec with explained errors; closing it writes most of the data."""
 
-    def __init__(self, stream: Any, uri: str) -> None:
+    def __init__(self, stream: Any, mode: str, uri: str) -> None:
         self._stream, self._uri = stream, uri
-
-    @property
-    def mode(self) -> str:
-        """``rb`` or ``wb``; Beam reads it."""
-        return "rb" if self.readable() else "wb"
+        self.mode = mode
+        """``rb``, ``wb`` or ``ab``; Beam reads it."""
 
     def readable(self) -> bool:
-        return bool(self._stream.readable())
+        return "r" in self.mode
 
     def writable(self) -> bool:
-        return bool(self._stream.writable())
+        return not self.readable()
 
     def seekable(self) -> bool:
         return bool(self._stream.seekable())

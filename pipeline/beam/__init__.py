@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stagecraft.pipeline.beam.in_process import in_process
+from stagecraft.pipeline.beam.in_process import for_workers, in_process
 from stagecraft.pipeline.beam.jobs import cancel_all as cancel_jobs
 from stagecraft.pipeline.beam.pipeline_root import rooted
 from stagecraft.pipeline.beam.runner import RUNNERS
@@ -16,7 +16,7 @@ __all__ = ["RUNNERS", "BeamSettings", "beam_args", "cancel_jobs", "in_process", 
 def beam_args(settings: BeamSettings) -> list[str]:
     """The ``beam_pipeline_args`` of a TFX pipeline."""
     added = settings.found.arguments(settings.given)
-    return [*settings.args, *settings.unchecked_args, *added]
+    return for_workers([*settings.args, *settings.unchecked_args, *added])
 
 
 def shut_down() -> None:

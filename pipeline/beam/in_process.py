@@ -1,14 +1,29 @@
-"""Beam's runner in this process."""
+"""Beam's runner in this process, and what differs for workers elsewhere."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 """Beam's Python runner, by its full name, which means the same in all versions. In newer versions,
 ``DirectRunner`` first downloads the binary of another runner (Prism), and falls back to this one
 without a message."""
+
+_HERE = frozenset({"", IN_PROCESS, "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner"})
+
+# These runners start an engine in the job server by default, and then use LOOPBACK by default.
+_WITH_LOCAL_ENGINES = ("FlinkRunner", "SparkRunner")
+_LOCAL_ENGINE = re.compile(r"|\[(local|auto)\]|local(\[.+\])?")
+
+_ADDED = (
+    "--beam_plugin=stagecraft.components.object_store.beam_worker",
+    # Otherwise, Beam stages the list of installed packages for each job. A job server can pass
+    # files on only if all its workers see its folder.
+    "--experiments=disable_logging_submission_environment",
+)
 
 
 @contextlib.contextmanager
@@ -26,3 +41,36 @@ def in_process() -> Iterator[None]:
         yield
     finally:
         StandardOptions.DEFAULT_RUNNER, worker_handlers.STATE_CACHE_SIZE_MB = runner, cache
+
+
+def workers_are_elsewhere(arguments: Sequence[str]) -> bool:
+    """Whether Beam's pipeline arguments place the workers outside the process of the executor."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--runner", default="")
+    parser.add_argument("--environment_type", default="")
+    parser.add_argument("--flink_master", "--spark_master_url", dest="master", default="")
+    found, _ = parser.parse_known_args(list(arguments))
+    if found.runner in _HERE:
+        return False
+    if not found.environment_type and found.runner.endswith(_WITH_LOCAL_ENGINES):
+        return _LOCAL_ENGINE.fullmatch(found.master) is None
+    return bool(found.environment_type != "LOOPBACK")
+
+
+def runs_elsewhere(class_path: str, arguments: Sequence[str]) -> bool:
+    """Whether workers elsewhere run the Beam pipelines of an executor; imports TFX.
+
+    They have no access to local copies of its inputs and outputs.
+    """
+    if not workers_are_elsewhere(arguments):
+        return False
+    from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+    from tfx.utils import import_utils
+
+    return issubclass(import_utils.import_class_by_path(class_path), BaseBeamExecutor)
+
+
+def for_workers(arguments: Sequence[str]) -> list[str]:
+    """The arguments, and what workers elsewhere need: file systems for ``minio://`` and ``s3://``."""
+    added = _ADDED if workers_are_elsewhere(arguments) else ()
+    return [*arguments, *(each for each in added if each not in arguments)]

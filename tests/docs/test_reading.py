@@ -52,7 +52,8 @@ def test_what_is_untested_is_there(start: str) -> None:
 
 def test_make_is_what_ci_does() -> None:
     """The reader's own ``make`` only stands for it."""
-    given = {line.partition("#")[0].strip() for line in COMMANDS if line.startswith("make ")}
+    lines = [line for line in COMMANDS if line.startswith("make ") and not needs(line, untested())]
+    given = {line.partition("#")[0].strip() for line in lines}
     assert given == {"make run", "make test"}
     ci = (ROOT / ".ci" / "run").read_text()
     assert all(f"\nstep {command}" in ci for command in given)

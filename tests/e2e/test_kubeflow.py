@@ -2,12 +2,15 @@
 
 import csv
 import json
+import os
 import random
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import compiled_by
 import pytest
-from processes import ran
+from processes import ran, written
 from support import STAGECRAFT, TINY
 
 pytestmark = pytest.mark.timeout(1200)  # several runs each
@@ -87,6 +90,56 @@ def test_real_pictures_from_the_object_store(tiny, tmp_path, programs):
     assert broken.states()["Trainer"] == "skipped"
     assert "cifar-10-binary.tar.gz" in broken.stderr and "Traceback" not in broken.stderr
     assert broken.summary["pushed"] is None
+
+
+@pytest.fixture
+def job_server(tmp_path):
+    """Address and log of Beam's job server in Python, whose workers see the store alone."""
+    port, log = tmp_path / "port", tmp_path / "job_server.log"
+    module = "apache_beam.runners.portability.local_job_service_main"
+    variables = {**os.environ, "STAGECRAFT_STORE": str(tmp_path / "out" / "store")}
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                module,
+                "--port_file",
+                port,
+                "--staging_dir",
+                tmp_path / "staged",
+            ],
+            env=variables,
+            stdout=output,
+            stderr=output,
+        )
+    yield f"localhost:{written(port)}", log
+    server.terminate()
+    server.wait()
+
+
+@pytest.mark.full
+def test_workers_elsewhere_read_and_write_the_object_store(tmp_path, job_server, programs):
+    """The pods and the workers have nothing in common but the store."""
+    endpoint, log = job_server
+    args = (
+        f"--job_endpoint={endpoint}",
+        "--job_server_timeout=600",
+        "--environment_type=beam:env:harness_subprocess_python:v1",
+        f"--environment_config={sys.executable} -m apache_beam.runners.worker.sdk_worker_main",
+        "--sdk_container_image=unused",
+    )
+    settings = ("name=tiny", "beam.runner=flink", f"beam.args={json.dumps(args)}", *TINY)
+    ran(
+        *(STAGECRAFT, "compile", "--output", tmp_path / "tiny.yaml"),
+        *(word for setting in settings for word in ("--set", setting)),
+    )
+    done = emulate(tmp_path / "tiny.yaml", tmp_path / "out", forked=programs)
+    assert done.code == 0, done.stderr
+    assert set(done.states().values()) == {"done"}
+    assert done.summary["blessed"]
+    # ExampleGen, StatisticsGen, Transform and Evaluator.
+    assert log.read_text().count("Completed job") >= 4
 
 
 @pytest.mark.full

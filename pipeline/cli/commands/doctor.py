@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stagecraft.pipeline.cli import options
-from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.command import Command, hide_warnings
 from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from stagecraft.pipeline.checks.machine import Check
     from stagecraft.pipeline.settings import PipelineSettings
 
-_OF_CLUSTER = ("config", "overrides", "namespace", "kube_context", "service_account")
+_NEEDS = {
+    "config": ("cluster", "beam"),
+    "overrides": ("cluster", "beam"),
+    "output": ("beam",),
+    "namespace": ("cluster",),
+    "kube_context": ("cluster",),
+    "service_account": ("cluster",),
+}
+"""Options of some checks only."""
 
 _JOB = "preflight"
 
@@ -29,7 +37,14 @@ _JOB = "preflight"
     short_help="Check what this machine or a cluster can run, and suggest fixes.",
 )
 @click.option("--cluster", is_flag=True, help="Check the cluster of the kubectl configuration.")
+@click.option("--beam", is_flag=True, help="Check the engine that runs the data steps.")
 @options.settings_options
+@click.option(
+    "--output",
+    metavar="DIR",
+    help="With --beam: the pipeline root, a folder or an address such as minio://BUCKET/PATH. "
+    "Default: runs/NAME, where NAME is the name of the pipeline.",
+)
 @click.option(
     "--namespace",
     default="kubeflow",
@@ -50,8 +65,10 @@ _JOB = "preflight"
 def doctor(
     context: click.Context,
     cluster: bool,
+    beam: bool,
     config: str,
     overrides: tuple[str, ...],
+    output: str | None,
     namespace: str,
     kube_context: str | None,
     service_account: str | None,
@@ -68,21 +85,43 @@ def doctor(
     changes nothing. If your credentials do not permit a check, the command prints a note. Exit
     code: 0; 1 if something is missing.
 
+    With --beam, the command checks the engine of beam.runner: the job server and Flink answer, a
+    worker starts with the versions of this environment, and the worker reads and writes the
+    pipeline root. This takes less than a minute. Exit code: 0; 1 if something is missing.
+
     \b
     stagecraft doctor --cluster --config my.yaml --service-account pipeline-runner
+    stagecraft doctor --beam --config flink.yaml
     """
-    if not cluster:
-        for name in _OF_CLUSTER:
-            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-                option = "set" if name == "overrides" else name.replace("_", "-")
-                raise click.UsageError(f"--{option} needs --cluster.")
+    _check_options(context, cluster=cluster, beam=beam)
+    if not cluster and not beam:
         from stagecraft.pipeline.checks import machine
 
         checks = machine.all_checks(pathlib.Path.cwd())
         return _print(checks, as_json, "this machine has everything that a run needs")
     settings = options.load_settings(config, overrides)
+    if beam:
+        hide_warnings()
+        from stagecraft.pipeline.checks import beam_engine
+
+        root = output or f"runs/{settings.name}"
+        root = root if "://" in root else str(pathlib.Path(root).absolute())
+        of_beam = beam_engine.all_checks(settings.beam, root)
+        return _print(of_beam, as_json, "the engine has everything that a data step needs")
     of_cluster = list(_cluster_checks(settings, namespace, kube_context, service_account))
     return _print(of_cluster, as_json, "the cluster has everything that a training run needs")
+
+
+def _check_options(context: click.Context, **asked: bool) -> None:
+    """Refuses two kinds of checks at once, and options of the other kinds."""
+    if all(asked.values()):
+        raise click.UsageError("--cluster and --beam are separate checks.")
+    for name, kinds in _NEEDS.items():
+        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and not any(asked[kind] for kind in kinds):
+            option = "set" if name == "overrides" else name.replace("_", "-")
+            wanted = " or ".join(f"--{kind}" for kind in kinds)
+            raise click.UsageError(f"--{option} needs {wanted}.")
 
 
 def _cluster_checks(

@@ -1,7 +1,7 @@
 """Gives steps the keys of the object stores that they reach without the launcher.
 
 The launcher copies a step's artifacts, and nothing else. A step that looks up the last blessed
-model, pushes, or reads data of the user opens the store itself.
+model, pushes, reads data of the user, or runs Beam on workers elsewhere opens the store itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
 from stagecraft.components.kubernetes.jobs.pod_settings import Secret
+from stagecraft.pipeline.beam.in_process import runs_elsewhere
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
@@ -29,6 +30,8 @@ _CREDENTIALS = {
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
 }
 _CREDENTIALS["minio"] = _CREDENTIALS["s3"]
+
+_EXECUTOR = "--executor_class_path"
 
 _ADDRESS = re.compile(r"\b(gs|s3|minio)://")
 
@@ -78,7 +81,8 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     names = {source.get("componentInputParameter") for source in sources}
     addresses = [*further, *_texts(sources)]
     addresses += _texts([defaults[name].get("defaultValue") for name in names & defaults.keys()])
-    if _reads_records(step.executor["container"]["args"]) or _blesses(step.component):
+    args = step.executor["container"]["args"]
+    if _reads_records(args) or _blesses(step.component) or _runs_beam_elsewhere(args):
         addresses.append(spec["defaultPipelineRoot"])
     return {match[1] for text in addresses for match in _ADDRESS.finditer(text)}
 
@@ -91,6 +95,12 @@ def _parameters(task: Json) -> Iterable[Json]:
 
 def _reads_records(args: list[str]) -> bool:
     return specs.LATEST_BLESSED in args or specs.RESOLVED_INPUTS in args
+
+
+def _runs_beam_elsewhere(args: list[str]) -> bool:
+    """Whether a step gets addresses in place of copies, see the entrypoint."""
+    path = args[args.index(_EXECUTOR) + 1] if _EXECUTOR in args else None
+    return path is not None and runs_elsewhere(path, args)
 
 
 def _blesses(component: Json) -> bool:

@@ -18,10 +18,11 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils, name_utils
 
-from stagecraft.components.object_store import beam_filesystem, permanent_uris
+from stagecraft.components.object_store import beam_filesystem, permanent_uris, tensorflow_files
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
+from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, local_values
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
@@ -59,10 +60,16 @@ def run(
         for side in ("inputs", "outputs")
     }
     _restore_types(invocation)
-    with _resolved(invocation, resolved) as copies:
+    remote = runs_elsewhere(executor_class, beam_args)
+    if remote:
+        tensorflow_files.install()
+        for address in uris["outputs"].values():
+            if fileio.exists(address):  # left by a failed attempt
+                fileio.rmtree(address)
+    with _resolved(invocation, resolved, in_place=remote) as copies:
         driven = _take_driver_output(invocation)
         kept = dict(copies)
-        for side in uris:
+        for side in () if remote else uris:
             for artifact in invocation.artifacts(side).values():
                 address, artifact["uri"] = artifact["uri"], addresses.to_local(artifact["uri"])
                 kept.setdefault(artifact["uri"], address)
@@ -73,7 +80,7 @@ def run(
         )
         restored = local_values.restored(executor_class)
         with beam.in_process(), permanent_uris.copied(kept), restored:
-            kubeflow_v2_run_executor._run_executor(arguments, beam_args)
+            kubeflow_v2_run_executor._run_executor(arguments, for_workers(beam_args))
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():
         for artifact in written["artifacts"]:
@@ -94,8 +101,13 @@ def _restore_types(invocation: Invocation) -> None:
 
 
 @contextlib.contextmanager
-def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Turns parameters into input artifacts with local copies; yields folders -> addresses."""
+def _resolved(
+    invocation: Invocation, schemas: dict[str, str], *, in_place: bool
+) -> Iterator[dict[str, str]]:
+    """Turns parameters into input artifacts; yields folders -> addresses of their local copies.
+
+    With ``in_place``, they have no copies.
+    """
     with tempfile.TemporaryDirectory(prefix="stagecraft-inputs-") as folder:
         copies = {}
         artifacts = invocation.input.setdefault("inputs", {}).setdefault("artifacts", {})
@@ -104,17 +116,17 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
             artifact = json.loads(value) if value else None
             if artifact is None:  # an input without artifacts
                 continue
-            copy = posixpath.join(folder, name)
-            copies[copy] = address = artifact["uri"]
-            if fileio.isdir(address):
-                io_utils.copy_dir(address, copy)
-            else:
-                fileio.copy(address, copy)
+            uri = address = artifact["uri"]
+            if not in_place:
+                uri = posixpath.join(folder, name)
+                copies[uri] = address
+                copy = io_utils.copy_dir if fileio.isdir(address) else fileio.copy
+                copy(address, uri)
             artifacts[name] = {
                 "artifacts": [
                     {
-                        "name": artifact["uri"],
-                        "uri": copy,
+                        "name": address,
+                        "uri": uri,
                         "metadata": artifact["metadata"],
                         "type": {"instanceSchema": schema},
                     }

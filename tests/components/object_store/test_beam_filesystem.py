@@ -44,6 +44,14 @@ def test_a_pipeline_reads_and_writes_it(root):
         assert sorted(file.read().split()) == [b"ONE", b"THREE", b"TWO"]
 
 
+def test_compressed_files_are_written(root):
+    """As Transform's cache is."""
+    with FileSystems.create(f"{root}/out.gz") as file:
+        file.write(b"four\n")
+    with ObjectStore.open(f"{root}/out.gz", "rb") as file:
+        assert gzip.decompress(file.read()) == b"four\n"
+
+
 def test_what_is_there(root):
     _write(f"{root}/in/a.txt", b"one\n")
     [found] = FileSystems.match([f"{root}/in/*.txt"])

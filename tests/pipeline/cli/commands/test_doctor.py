@@ -75,10 +75,28 @@ def test_errors_are_one_sentence(stagecraft, server, tmp_path, monkeypatch):
     assert ran.code == 1 and "Unauthorized" in ran.last_line["error"]
 
 
-def test_options_of_a_cluster_need_one(stagecraft):
-    for given in ("--set=train.epochs=1", "--namespace=team", "--service-account=runner"):
+def test_options_need_their_kind_of_check(stagecraft):
+    for given, wanted in (
+        ("--set=train.epochs=1", "--cluster or --beam"),
+        ("--namespace=team", "--cluster"),
+        ("--service-account=runner", "--cluster"),
+        ("--output=runs/a", "--beam"),
+    ):
         ran = stagecraft("doctor", given)
-        assert ran.code == 2 and f"{given.partition('=')[0]} needs --cluster" in ran.stderr
+        assert ran.code == 2 and f"{given.partition('=')[0]} needs {wanted}." in ran.stderr
+    ran = stagecraft("doctor", "--beam", "--namespace=team")
+    assert ran.code == 2 and "--namespace needs --cluster." in ran.stderr
+    ran = stagecraft("doctor", "--beam", "--cluster")
+    assert ran.code == 2 and "separate checks" in ran.stderr
+
+
+def test_beam_in_the_process_of_the_pipeline(stagecraft, messages):
+    ran = stagecraft("doctor", "--beam")
+    assert ran.code == 0
+    runner, last = ran.stdout.splitlines()
+    assert runner.startswith("ok ")
+    messages.check(runner)
+    messages.check(last)
 
 
 @pytest.fixture

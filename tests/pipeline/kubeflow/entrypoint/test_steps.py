@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from executor_input import artifact, executor_input, schema
-from tfx.dsl.components.base import base_executor
+from tfx.dsl.components.base import base_beam_executor, base_executor
 from tfx.dsl.io import fileio
 
+from stagecraft.components.object_store import tensorflow_files
 from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
@@ -23,6 +24,7 @@ class Seen:
 
     inputs: dict[str, Any] = {}
     properties: dict[str, Any] = {}
+    arguments: Any = ()
     blessed = 1
 
 
@@ -182,3 +184,66 @@ def test_a_page_is_at_its_files_address(store, tmp_path):
     assert page["uri"] == f"{uri}/report/report.html"
     assert figures["uri"] == f"{uri}/classification_metrics"
     assert figures["metadata"]["confusionMatrix"] == {"rows": [{"row": [1, 2]}]}
+
+
+class Count(base_beam_executor.BaseBeamExecutor):
+    """Notes what it was given, and writes an output."""
+
+    def Do(self, input_dict, output_dict, exec_properties):
+        Seen.inputs = {name: given[0].uri for name, given in input_dict.items()}
+        Seen.arguments = self._beam_pipeline_args
+        for name, [output] in output_dict.items():
+            with fileio.open(f"{output.uri}/{name}", "w") as file:
+                file.write(name)
+
+
+def _count(tmp_path, *beam_args):
+    given = executor_input(
+        tmp_path / "output_metadata.json",
+        {"baseline_model": json.dumps({"uri": f"{PIPELINE}/old/model", "metadata": {}})},
+        {
+            "model": {
+                "name": "3",
+                "uri": f"{RUN}/Trainer/salt/model",
+                "type": {"instanceSchema": ""},
+            }
+        },
+        {"evaluation": artifact(f"{RUN}/Evaluator/salt/evaluation", "tfx.ModelEvaluation")},
+    )
+    spec = {
+        "parameters": {"baseline_model": {"parameterType": "STRING"}},
+        "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
+    }
+    invocation = Invocation(json.dumps(given), json.dumps(spec), ["evaluation"])
+    baseline = {"baseline_model": schema("tfx.Model")}
+    run(invocation, PIPELINE, f"{__name__}.Count", baseline, list(beam_args))
+    [written] = invocation.output()["artifacts"]["evaluation"]["artifacts"]
+    assert written["uri"] == f"{RUN}/Evaluator/salt/evaluation"
+
+
+def test_workers_elsewhere_get_addresses(store, tmp_path, monkeypatch):
+    installed = []
+    monkeypatch.setattr(tensorflow_files, "install", lambda: installed.append(True))
+    outputs = store / RUN.removeprefix("minio://") / "Evaluator/salt/evaluation"
+    outputs.mkdir(parents=True)
+    (outputs / "left-by-a-failed-attempt").touch()
+    given = ("--runner=FlinkRunner", "--environment_type=EXTERNAL", "--sdk_container_image=unused")
+    _count(tmp_path, *given)
+    assert Seen.inputs == {
+        "model": f"{RUN}/Trainer/salt/model",
+        "baseline_model": f"{PIPELINE}/old/model",
+    }
+    assert [path.name for path in outputs.iterdir()] == ["evaluation"]
+    assert any(each.startswith("--beam_plugin=") for each in Seen.arguments) and installed
+
+
+def test_workers_in_the_pod_get_copies(store, tmp_path):
+    (store / PIPELINE.removeprefix("minio://") / "old/model").mkdir(parents=True)
+    (
+        tmp_path / "root" / "minio" / RUN.removeprefix("minio://") / "Evaluator/salt/evaluation"
+    ).mkdir(parents=True)
+    image = "--sdk_container_image=unused"
+    for given in ([image], [image, "--runner=FlinkRunner", "--environment_type=LOOPBACK"]):
+        _count(tmp_path, *given)
+        assert not any("://" in address for address in Seen.inputs.values())
+        assert not any("plugin" in each for each in Seen.arguments)

@@ -1,0 +1,74 @@
+"""The Dockerfile: its entry point, and the version of Beam's boot program. No test builds it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+from processes import ran
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+BOOT = "/opt/apache/beam/boot"
+
+
+@pytest.fixture
+def entrypoint(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The entry point, with programs that print their names and arguments."""
+    for name in ("boot", "stagecraft"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        program.chmod(0o755)
+    text = (ROOT / "tools" / "image-entrypoint").read_text()
+    assert text.count(BOOT) == 1
+    script = tmp_path / "image-entrypoint"
+    script.write_text(text.replace(BOOT, str(tmp_path / "boot")))
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        # The arguments of Flink and Spark, of a worker pool, of Dataflow, and of a pool's worker.
+        (["--id=1-1", "--provision_endpoint=localhost:4"], "boot"),
+        (["--worker_pool"], "boot"),
+        (["--semi_persist_dir=/var/opt", "--id=sdk-0-0", "--control_endpoint=c:1"], "boot"),
+        (["run", "--id=1"], "stagecraft"),
+        (["--help"], "stagecraft"),
+        (["--version"], "stagecraft"),
+        ([], "stagecraft"),
+    ],
+)
+def test_entry_point_starts_beams_worker_or_the_command(
+    entrypoint: pathlib.Path, words: list[str], program: str
+) -> None:
+    done = ran(entrypoint, *words, variables={"PATH": f"{entrypoint.parent}:/usr/bin:/bin"})
+    assert done.stdout.split() == [program, *words]
+
+
+def test_boot_is_of_the_version_that_the_image_has() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = re.findall(r"^apache-beam==(\S+) ; python_full_version (<|>=)", lock, re.MULTILINE)
+    versions = {sign: version for version, sign in locked}
+    [default] = re.findall(r"^ARG BEAM=apache/beam_python(\S+)_sdk:(\S+)$", DOCKERFILE, re.M)
+    [python] = re.findall(r"^ARG BASE=python:(\d+\.\d+)", DOCKERFILE, re.M)
+    assert default == (python, versions[">="])
+    [classic] = re.findall(r"--build-arg BEAM=apache/beam_python(\S+)_sdk:(\S+)", DOCKERFILE)
+    [python] = re.findall(r"--build-arg BASE=python:(\d+\.\d+)", DOCKERFILE)
+    assert classic == (python, versions["<"])
+
+
+def test_every_copied_file_is_in_the_build_context() -> None:
+    context = (ROOT / ".dockerignore").read_text().splitlines()
+    for sources in re.findall(r"^COPY ((?:[\w./-]+ )+)", DOCKERFILE, re.M):
+        for source in sources.split():
+            if source != ".":
+                assert f"!{source}" in context and (ROOT / source).exists()
+
+
+def test_image_starts_the_entry_point() -> None:
+    assert f"COPY --from=beam {BOOT} {BOOT}" in DOCKERFILE
+    assert DOCKERFILE.endswith('ENTRYPOINT ["image-entrypoint"]\n')
+    assert "COPY tools/image-entrypoint /opt/stagecraft/bin/image-entrypoint" in DOCKERFILE
