@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from made_once import made_once
 
-pytest_plugins = ["fake_parity", "messages", "object_stores", "programs"]
+pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_stores", "programs"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
