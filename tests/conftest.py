@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
+    "e2e/test_beam_engines.py",
     "trainer_module/models/layers/test_catalogue.py",
     "trainer_module/engines/test_logical_cpus.py",
     "trainer_module/parity/test_topologies.py",
