@@ -12,20 +12,23 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run parity drill soak golden layers docs test test-slow test-all lint types format lock clean
+.PHONY: help setup run flink parity drill soak golden layers docs test test-slow test-all lint types format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the virtual environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python of the environment (default: the newest that this machine can run)'
-	@echo '  ARGS="..."   additional arguments for run, parity, drill, soak, docs, test and lock'
+	@echo '  ARGS="..."   additional arguments for run, flink, parity, drill, soak, docs, test and lock'
 
 setup:  ## create the environment; instant if nothing changed
 	@tools/setup
 
 run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
+
+flink: setup  ## run the quickstart with its data steps on Flink; needs Java
+	@tools/flink $(ARGS)
 
 parity: setup  ## compare every topology with one device, for two models and two optimizers; about 45 minutes
 	@failed=0; for model in cnn resnet20; do for optimizer in sgd adamw; do \

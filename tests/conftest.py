@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from made_once import made_once
 
-pytest_plugins = ["fake_parity", "messages", "object_stores", "programs"]
+pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_stores", "programs"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
+    "e2e/test_beam_engines.py",
     "trainer_module/models/layers/test_catalogue.py",
     "trainer_module/engines/test_logical_cpus.py",
     "trainer_module/parity/test_topologies.py",

@@ -249,3 +249,28 @@ def test_locks_hold_hashes_and_no_addresses(name: str) -> None:
     packages = re.findall(r"^[a-z0-9].*", text, re.MULTILINE)
     assert packages
     assert all("==" in line and line.endswith("\\") for line in packages)
+
+
+def test_the_quickstart_on_flink(tmp_path: pathlib.Path) -> None:
+    """The job server's jar goes to Beam if it fits; otherwise Beam gets its own."""
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "flink-job-server.jar").touch()
+    machine = Machine(tmp_path, None)
+    for tool in ("dirname", "realpath"):
+        (machine.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
+    machine.script("bin/java", "exit 1")
+    machine.script("venv/bin/stagecraft", 'echo "$@"')
+    environment = {"PATH": str(machine.bin), "VENV": str(tmp_path / "venv")}
+
+    def ran_on(code: int, place: pathlib.Path | str) -> subprocess.CompletedProcess[str]:
+        machine.script("venv/bin/python", f"exit {code}")  # whether it is the classic stack's
+        variables = {**environment, "STAGECRAFT_FLINK": str(place)}
+        return ran(ROOT / "tools" / "flink", "--to", "Transform", code=None, env=variables)
+
+    words = ran_on(0, jars).stdout
+    assert f'"--flink_job_server_jar={jars}/flink-job-server.jar"]' in words
+    assert words.startswith("run --config quickstart") and words.endswith(" --to Transform\n")
+    for refused in (ran_on(1, jars), ran_on(0, tmp_path)):
+        assert refused.returncode == 1 and "unset STAGECRAFT_FLINK" in refused.stderr
+    assert "flink_job_server_jar" not in ran_on(1, "").stdout

@@ -10,6 +10,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from beam_engines import java
 from processes import ran
 
 from stagecraft.components.example_gen.archives import sample
@@ -24,6 +25,10 @@ RUNS = {
     "checkpoints": (
         "--model cnn --batch-size 2 --rounds 1 --folder {folder}",
         rf"^median +({NUMBER} +){{5}}{NUMBER}$",
+    ),
+    "data_size": (
+        "--examples 200 --sizes 1 --engine flink",
+        rf"^flink: {NUMBER} ms per example of the largest size$",
     ),
     "input_data": (
         "{archives}/cifar-10-binary.tar.gz --rounds 1 --seconds 0.01 --warm-up 0 --batch 8",
@@ -70,8 +75,8 @@ RUNS = {
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
 FULL = (
-    *("input_data", "pipeline_overhead", "remat", "soak"),
-    *("stages", "step_start", "taxi", "workers"),
+    *("data_size", "input_data", "pipeline_overhead", "remat"),
+    *("soak", "stages", "step_start", "taxi", "workers"),
 )
 """Half a minute to two minutes each."""
 
@@ -107,6 +112,8 @@ def test_none_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
 def test_it_runs_to_its_end(name: str, archives: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    if name == "data_size":
+        java.jars()
     words, last = RUNS[name]
     done = ran(
         sys.executable,

@@ -1,0 +1,131 @@
+"""Runs the data steps on more and more data, on Flink with a fixed heap and on Beam in Python.
+
+    python benchmarks/data_size.py [--examples 5000] [--sizes 1,4,8] [--engine flink]
+
+Each size is one run up to Transform, which writes the transformed examples. Seconds are those of
+the components, without imports. Memory is the peak of the process that runs the steps and Flink's
+workers (LOOPBACK), and that of Flink. Flink needs Java 11. Its job server is in the folder that
+STAGECRAFT_FLINK names, or in ../shared/flink; without such a folder, Beam downloads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+from typing import NamedTuple
+
+import psutil
+from common import versions
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+STEPS = ("Cifar10ExampleGen", "StatisticsGen", "Transform")
+
+
+class Outcome(NamedTuple):
+    """What a run took."""
+
+    examples: int
+    seconds: dict[str, float]
+    worker_mb: float
+    java_mb: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--examples", type=int, default=5000, help="of size 1")
+    parser.add_argument("--sizes", default="1,4,8")
+    parser.add_argument("--heap", default="700m", help="of Flink")
+    parser.add_argument("--engine", action="append", choices=["direct", "flink"])
+    args = parser.parse_args()
+
+    print(f"{versions()}, load {os.getloadavg()[0]:.1f}, Flink's heap {args.heap}")
+    for engine in args.engine or ("direct", "flink"):
+        outcomes = []
+        for size in map(int, args.sizes.split(",")):
+            outcome = run(engine, args.examples * size, args.heap)
+            outcomes.append(outcome)
+            steps = ", ".join(f"{name} {each:.1f} s" for name, each in outcome.seconds.items())
+            print(
+                f"{engine} {size}x: {outcome.examples:,} examples, {outcome.total:.1f} s "
+                f"({steps}), worker {outcome.worker_mb:,.0f} MB, Java {outcome.java_mb:,.0f} MB",
+                flush=True,
+            )
+        first, last = outcomes[0], outcomes[-1]
+        each = last.total / last.examples
+        print(f"{engine}: {1e3 * each:.2f} ms per example of the largest size")
+        if last.examples > first.examples:
+            more = (last.total - first.total) / (last.examples - first.examples)
+            print(f"{engine}: {1e3 * more:.2f} ms per additional example")
+
+
+def run(engine: str, examples: int, heap: str) -> Outcome:
+    """Runs the data steps in a new folder."""
+    test = examples // 10
+    settings = {
+        "data.sample_train": examples - test,
+        "data.sample_test": test,
+        "data.shards": 4,
+        "transform.materialize": "true",
+        "beam.runner": engine,
+    }
+    if engine == "flink":
+        settings["beam.args"] = json.dumps(arguments(heap))
+    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
+    with tempfile.TemporaryDirectory() as scratch:
+        words = [stagecraft, "run", "--json", "--output", f"{scratch}/out", "--to", "Transform"]
+        output, worker, java = call([*map(str, words), *overrides])
+    result = json.loads(output.splitlines()[-1])
+    seconds = {name: result["components"][name]["seconds"] for name in STEPS}
+    return Outcome(examples, seconds, worker / 1e6, java / 1e6)
+
+
+def arguments(heap: str) -> list[str]:
+    """Beam's, for Flink in the job server of the run."""
+    folder = pathlib.Path(os.environ.get("STAGECRAFT_FLINK") or ROOT.parent / "shared" / "flink")
+    jar = folder / "flink-job-server.jar"
+    given = [f"--flink_job_server_jar={jar}"] if jar.exists() else []
+    heap = f"--job_server_jvm_properties=-Xmx{heap}"
+    return ["--flink_master=[local]", "--parallelism=2", heap, *given]
+
+
+def call(command: list[str]) -> tuple[str, int, int]:
+    """Runs a command; returns its output, and the peak bytes of its Python and Java processes."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = psutil.Popen(command, stdout=out, stderr=err)
+        python, java = 0, 0
+        while process.poll() is None:
+            for each, is_java in memory(process):
+                python, java = (python, max(java, each)) if is_java else (max(python, each), java)
+            try:
+                process.wait(timeout=0.2)
+            except psutil.TimeoutExpired:
+                continue
+        if process.returncode:
+            err.seek(0)
+            sys.exit(f"{command} ended with {process.returncode}:\n{err.read()[-3000:]}")
+        out.seek(0)
+        return out.read(), python, java
+
+
+def memory(process: psutil.Process) -> list[tuple[int, bool]]:
+    """Resident bytes of each descendant, and whether it is Java."""
+    found = []
+    for each in process.children(recursive=True):
+        try:
+            found.append((each.memory_info().rss, each.name() == "java"))
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()
