@@ -53,6 +53,9 @@ class JobRunner(Runner):
     jar: str
     """The option with the job server's jar."""
 
+    further_servers: tuple[str, ...] = ()
+    """Further options that name a server which accepts jobs."""
+
     local_master: str
     """Regular expression of addresses for which Beam runs workers in this process by default."""
 
@@ -61,7 +64,7 @@ class JobRunner(Runner):
 
     def check(self, given: Given) -> None:
         """See the base class."""
-        if not {"job_endpoint", self.master, self.jar} & given.keys():
+        if not {"job_endpoint", self.master, self.jar, *self.further_servers} & given.keys():
             use = (
                 f"--job_endpoint=HOST:PORT of its job server, {self.example}, or --{self.jar}=PATH "
                 "in beam.args"

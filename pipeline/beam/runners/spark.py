@@ -32,6 +32,7 @@ class Spark(JobRunner):
     """``SparkPipelineOptions`` of Beam's runner in Java (runners/spark), in Python's spelling."""
 
     master, jar = "spark_master_url", "spark_job_server_jar"
+    further_servers = ("spark_rest_url",)
     local_master = r"local(\[.+\])?"
     example = "--spark_master_url=spark://HOST:7077"
 

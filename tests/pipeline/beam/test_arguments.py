@@ -83,7 +83,8 @@ def test_wrong_arguments_are_refused(
     error = refused(runner, *args)
     assert (error.setting, error.value) == ("beam.args", value)
     assert error.suggestion.startswith(use)
-    messages.check(error)
+    if value != "--flink_version":  # its values are those of the installed Beam
+        messages.check(error)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,7 @@ def test_a_runner_says_what_it_needs(
                    '--environment_config={"command": "/boot"}'), "unused"),
         ("flink", ("--flink_master=h:1", "--setup_file=./setup.py"), None),
         ("flink", ("--flink_master=h:1", "--extra_package=a.tar.gz"), None),
+        ("spark", ("--spark_submit_uber_jar", "--spark_rest_url=http://h:6066"), "unused"),
         ("spark", ("--job_endpoint", "[::1]:8099", "--bundle_size=9"), "unused"),
         ("dataflow", GOOGLE, None),
     ],
