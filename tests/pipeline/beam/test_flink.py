@@ -31,8 +31,12 @@ class Wait(beam.DoFn):
         while True:
             time.sleep(0.1)
 
-with beam.Pipeline(argv=sys.argv[2:]) as pipeline:
-    _ = pipeline | beam.Create([1]) | beam.ParDo(Wait(sys.argv[1]))
+try:
+    with beam.Pipeline(argv=sys.argv[2:]) as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.ParDo(Wait(sys.argv[1]))
+except BaseException as error:
+    print(type(error).__name__, getattr(error, "fault", ""), sep=":", flush=True)
+    raise
 """
 
 
@@ -91,19 +95,19 @@ def test_a_stopped_client_leaves_no_job(client, number):
 
 def test_a_killed_worker_is_named(client):
     os.kill(client.worker, signal.SIGKILL)
-    assert "a Beam worker process died" in client.end()
+    assert "EngineError:worker" in client.end()
     assert client.states() <= {"FAILED", "FINISHED"}
 
 
 def test_a_killed_task_manager_is_named(client):
     for each in client.flink.task_managers:
         each.kill()
-    assert "a process of the engine died" in client.end()
+    assert "EngineError:engine process" in client.end()
 
 
 def test_the_job_of_a_killed_job_server_is_cancelled(client):
     client.flink.job_server.kill()
-    assert "does not answer, or has ended" in client.end()
+    assert "EngineError:job server" in client.end()
     assert client.states() <= {"CANCELED", "FINISHED"}
 
 
@@ -121,6 +125,6 @@ def test_a_pool_without_stagecraft_ends_in_time(flink_cluster, tmp_path):
             text=True,
             check=False,
         )
-    assert f"no worker of the environment EXTERNAL {bad.endpoint} was ready" in done.stderr
+    assert "WorkerError" in done.stdout
     assert time.monotonic() - started < 90
     assert set(flink_cluster.jobs().values()) == {"CANCELED"}
