@@ -12,17 +12,20 @@ _AGAIN = "run the same command again: it reuses all finished steps"
 
 _CAUSES = (
     (
+        "network buffers",
         r"Insufficient number of network buffers",
         "Flink has too few network buffers for this step",
         "set taskmanager.network.sort-shuffle.min-parallelism: 100000 and "
         "taskmanager.memory.network.max: 192mb in Flink's configuration",
     ),
     (
+        "slots",
         r"NoResourceAvailableException|Could not acquire the minimum required resources",
         "Flink has no free task slot",
         "add TaskManagers, or lower --parallelism",
     ),
     (
+        "engine process",
         r"TaskManager .*(no longer reachable|timed out|shut ?down|closed|terminat)|"
         r"TaskExecutor .*(shut ?down|terminat)|Heartbeat of TaskManager|"
         r"[Cc]onnection unexpectedly closed by remote task manager|"
@@ -31,6 +34,7 @@ _CAUSES = (
         _AGAIN,
     ),
     (
+        "worker",
         r"CANCELLED: (client cancelled|call already cancelled)|SDK harness .*(exited|died)|"
         r"UNAVAILABLE: (io exception|Network closed|Connection reset)|"
         r"(RST_STREAM|Stream removed|Connection reset by peer)",
@@ -43,6 +47,17 @@ _CAUSES = (
 class EngineError(TransientError):
     """An engine that ended a job for another reason than an error in the code of a step."""
 
+    def __init__(self, job: Job, fault: str, cause: str, use: str):
+        """``fault`` is ``worker``, ``engine process``, ``job server``, ``network buffers``,
+        ``slots`` or ``cancelled``."""
+        super().__init__(
+            f"{job.engine} did not finish the job {job.name}: {cause}; {use}",
+            setting="beam.runner",
+            value=job.engine.lower(),
+            suggestion=use,
+        )
+        self.fault = fault
+
 
 def explain(error: BaseException, job: Job) -> EngineError | None:
     """The cause of a failed job; None if it is an exception in the code of a step."""
@@ -51,15 +66,15 @@ def explain(error: BaseException, job: Job) -> EngineError | None:
         return None
     lost = type(error).__module__.partition(".")[0] == "grpc" or "StatusCode.UNAVAILABLE" in text
     if lost:
-        server = f"the job server {job.endpoint}"
-        return _error(job, f"{server} does not answer, or has ended", f"start it, then {_AGAIN}")
+        cause = f"the job server {job.endpoint} does not answer, or has ended"
+        return EngineError(job, "job server", cause, f"start it, then {_AGAIN}")
     if job.rest and (found := _said_by_flink(job)):
         text += found
-    for pattern, cause, use in _CAUSES:
+    for fault, pattern, cause, use in _CAUSES:
         if re.search(pattern, text):
-            return _error(job, cause, use)
+            return EngineError(job, fault, cause, use)
     if "failed in state CANCELLED" in text:
-        return _error(job, "it was cancelled on the engine", _AGAIN)
+        return EngineError(job, "cancelled", "it was cancelled on the engine", _AGAIN)
     return None
 
 
@@ -70,12 +85,3 @@ def _said_by_flink(job: Job) -> str:
         return flink.root_cause(found) if found else ""
     except OSError:
         return ""
-
-
-def _error(job: Job, cause: str, use: str) -> EngineError:
-    return EngineError(
-        f"{job.engine} did not finish the job {job.name}: {cause}; {use}",
-        setting="beam.runner",
-        value=job.engine.lower(),
-        suggestion=use,
-    )

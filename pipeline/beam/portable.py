@@ -12,6 +12,7 @@ import uuid
 from typing import Any
 
 from apache_beam.options.pipeline_options import (
+    DebugOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     JobServerOptions,
@@ -67,6 +68,11 @@ class _ToItsEnd(portable_runner.PortableRunner):
             if explained := failures.explain(error, job):
                 raise explained from error
             raise
+
+    def default_environment(self, options: PipelineOptions) -> Any:
+        """As in Beam, without a list of this process's packages: ``pip freeze`` takes seconds."""
+        options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
+        return super().default_environment(options)
 
     def create_job_service_handle(self, job_service: Any, options: PipelineOptions) -> Any:
         """As in Beam; the handle notes that it sends the job."""

@@ -17,7 +17,8 @@ import posixpath
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import apache_beam as beam
@@ -48,6 +49,9 @@ _checked: set[str] = set()
 
 class WorkerError(UserError):
     """Beam workers that cannot do the work of a step. ``value`` names their environment."""
+
+    lacks: Mapping[str, str] = MappingProxyType({})
+    """Name of a package, or ``root`` -> what the workers have."""
 
 
 class StagecraftOptions(PipelineOptions):
@@ -124,12 +128,15 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
             suggestion=f"--worker_timeout={2 * seconds:g}",
         ) from error
     except RuntimeError as error:
-        if problem := _problem(str(error)):
-            raise WorkerError(
+        if lacks := _lacks(str(error)):
+            problem = "; ".join(_problem(name, found) for name, found in lacks.items())
+            refused = WorkerError(
                 f"beam.args: workers of the environment {environment} {problem}",
                 setting="beam.args",
                 value=environment,
-            ) from error
+            )
+            refused.lacks = lacks
+            raise refused from error
         raise
     finally:
         if folder:
@@ -168,32 +175,35 @@ class _Answer(beam.DoFn):
 
     def process(self, element: bytes) -> Iterable[Any]:
         here = versions()
-        problems = [
-            f"have {name} {here.get(name, 'not')}, this process has {version}"
+        lacks = {
+            name: here.get(name, "none")
             for name, version in self._wanted.items()
             if here.get(name) != version
-        ]
+        }
         if self._folder:
             try:
                 if _read(posixpath.join(self._folder, "asked")) == self._folder:
                     _write(posixpath.join(self._folder, "answer"), self._folder)
             except Exception as error:
-                problems.append(
-                    f"cannot use the pipeline root ({type(error).__name__}: {error}); use "
-                    "storage that all machines share"
-                )
-        if problems:  # the text of an exception reaches the client from every engine
-            raise RuntimeError(f"stagecraft-probe{json.dumps({'problems': problems})}end")
+                lacks["root"] = f"{type(error).__name__}: {error}"
+        if lacks:  # the text of an exception reaches the client from every engine
+            raise RuntimeError(f"stagecraft-probe{json.dumps(lacks)}end")
         return ()
 
 
-def _problem(text: str) -> str:
+def _lacks(text: str) -> dict[str, str]:
     """What the job's failure says of the workers; empty: another failure."""
     if found := _FOUND.search(text):
-        return "; ".join(json.loads(found[1])["problems"])
-    if missing := re.search(r"No module named '(\w+)", text):
-        return f"lack the Python package {missing[1]}: use an image or Python that has Stagecraft"
-    return ""
+        lacks: dict[str, str] = json.loads(found[1])
+        return lacks
+    missing = re.search(r"No module named '(\w+)", text)
+    return {missing[1]: "none"} if missing else {}
+
+
+def _problem(name: str, found: str) -> str:
+    if name == "root":
+        return f"cannot use the pipeline root ({found}); use storage that all machines share"
+    return f"have {name} {found}, this process has {versions().get(name, 'none')}"
 
 
 def _check_answer(folder: str, environment: str, root: str) -> None:

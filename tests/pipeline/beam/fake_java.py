@@ -18,6 +18,6 @@ if "--flink-master" in sys.argv and sys.argv[sys.argv.index("--flink-master") + 
     sys.exit("no such master")
 pathlib.Path(sys.argv[1], "pid").write_text(str(os.getpid()))
 LocalJobServicer().start_grpc_server(given.job_port)
-print("the job server says this", flush=True)
+print("started", flush=True)
 while True:
     time.sleep(1)

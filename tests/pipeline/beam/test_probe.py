@@ -40,38 +40,41 @@ def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service)
         probe.check_arguments(arguments, "")
     assert raised.value.setting == "beam.args"
     assert raised.value.value == "LOOPBACK"
+    assert raised.value.lacks == {"tfx": stock["tfx"]}
     assert job_service.states() == ["FAILED"]
 
 
 def test_a_root_that_the_worker_cannot_use_is_refused(arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "_write", lambda path, text: None)
-    with pytest.raises(WorkerError, match="cannot use the pipeline root"):
+    with pytest.raises(WorkerError) as raised:
         probe.check_arguments(arguments, str(tmp_path))
+    assert raised.value.lacks.keys() == {"root"}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_that_is_not_shared_is_refused(arguments, tmp_path, monkeypatch):
+def test_a_root_that_is_not_shared_is_refused(arguments, tmp_path, monkeypatch, messages):
     monkeypatch.setattr(probe._Answer, "process", lambda self, element: ())
-    with pytest.raises(WorkerError, match="write to another") as raised:
+    with messages.raises(WorkerError) as raised:
         probe.check_arguments(arguments, str(tmp_path))
     assert raised.value.setting == "--output"
     assert raised.value.value == str(tmp_path)
 
 
-def test_a_worker_without_stagecraft_is_refused(arguments, job_service):
+def test_a_worker_without_stagecraft_is_refused(arguments, job_service, messages):
     job_service.fail("Traceback (most recent call last): No module named 'stagecraft'")
-    with pytest.raises(WorkerError, match="lack the Python package stagecraft"):
+    with messages.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
+    assert raised.value.lacks == {"stagecraft": "none"}
 
 
-def test_a_worker_that_does_not_start_in_time_ends_the_job(job_service):
+def test_a_worker_that_does_not_start_in_time_ends_the_job(job_service, messages):
     job_service.hang()
     secret = {"command": "/boot", "env": {"KEY": "secret"}}
     arguments = [
         *(RUNNER, f"--job_endpoint={job_service.endpoint}", "--worker_timeout=1"),
         *("--environment_type=PROCESS", f"--environment_config={json.dumps(secret)}"),
     ]
-    with pytest.raises(WorkerError, match="was ready within 1 s") as raised:
+    with messages.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
     assert raised.value.value == "PROCESS /boot"
     assert raised.value.suggestion == "--worker_timeout=2"
