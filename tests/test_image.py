@@ -72,3 +72,14 @@ def test_image_starts_the_entry_point() -> None:
     assert f"COPY --from=beam {BOOT} {BOOT}" in DOCKERFILE
     assert DOCKERFILE.endswith('ENTRYPOINT ["image-entrypoint"]\n')
     assert "COPY tools/image-entrypoint /opt/stagecraft/bin/image-entrypoint" in DOCKERFILE
+
+
+def test_the_page_has_the_versions_of_flink_that_beam_supports() -> None:
+    from apache_beam import version
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+    page = (ROOT / "docs" / "how-to" / "beam.md").read_text()
+    beam = version.__version__.rpartition(".")[0]
+    assert f"| {beam} | {', '.join(FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS)} |" in page
+    for image in re.findall(r"apache/beam_python\S+_sdk:[\d.]+", DOCKERFILE):
+        assert image in page

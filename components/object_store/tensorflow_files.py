@@ -25,6 +25,7 @@ from stagecraft.components.object_store.filesystem import Stat, served, upload
 def install() -> None:
     """Makes TensorFlow support the addresses in this process; a second call changes nothing."""
     from tensorflow.python.lib.io import file_io, tf_record
+    from tensorflow.python.ops import gen_lookup_ops
     from tensorflow.python.saved_model import load, loader_impl, save
 
     if isinstance(file_io._pywrap_file_io, _Files):
@@ -32,6 +33,9 @@ def install() -> None:
     file_io._pywrap_file_io = _Files(file_io._pywrap_file_io, _Ours)
     records = tf_record._pywrap_record_io
     tf_record._pywrap_record_io = _Files(records, _Records(records))
+    gen_lookup_ops.initialize_table_from_text_file_v2 = _from_local_file(
+        gen_lookup_ops.initialize_table_from_text_file_v2
+    )
     load.load_partial = _with_local_model(load.load_partial)
     loader = loader_impl.SavedModelLoader
     loader.__init__ = _with_local_model(loader.__init__, position=1)
@@ -109,9 +113,7 @@ class _Records:
         self._native = native
 
     def RecordIterator(self, path: str, compression: str) -> Any:
-        with tempfile.TemporaryDirectory(prefix="stagecraft-records-") as folder:
-            local = posixpath.join(folder, "records")
-            fileio.copy(path, local)
+        with _local_file(path) as local:
             return self._native.RecordIterator(local, compression)  # opens the file
 
 
@@ -123,6 +125,32 @@ class _Writer:
 
     def flush(self) -> None:
         """Does nothing: closing the file completes the write."""
+
+
+@contextlib.contextmanager
+def _local_file(address: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="stagecraft-file-") as folder:
+        local = posixpath.join(folder, "file")
+        fileio.copy(address, local)
+        yield local
+
+
+def _from_local_file(initialize: Callable[..., Any]) -> Callable[..., Any]:
+    """The initialization of a table from the lines of a file at any address.
+
+    Transform initializes a table with a vocabulary before it saves its model.
+    """
+
+    @functools.wraps(initialize)
+    def initialized(table: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
+        read = getattr(file, "numpy", None)  # a tensor with a value
+        address = os.fsdecode(read()) if read is not None else ""
+        if not served(address):
+            return initialize(table, file, *args, **kwargs)
+        with _local_file(address) as local:
+            return initialize(table, local, *args, **kwargs)
+
+    return initialized
 
 
 def _with_local_model(load: Callable[..., Any], position: int = 0) -> Callable[..., Any]:

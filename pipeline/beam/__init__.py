@@ -10,7 +10,15 @@ from stagecraft.pipeline.beam.pipeline_root import rooted
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.beam.settings import BeamSettings
 
-__all__ = ["RUNNERS", "BeamSettings", "beam_args", "cancel_jobs", "in_process", "rooted", "shut_down"]
+__all__ = [
+    "RUNNERS",
+    "BeamSettings",
+    "beam_args",
+    "cancel_jobs",
+    "in_process",
+    "rooted",
+    "shut_down",
+]
 
 
 def beam_args(settings: BeamSettings) -> list[str]:

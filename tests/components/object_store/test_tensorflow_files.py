@@ -12,11 +12,13 @@ from stagecraft.components.object_store import filesystem, tensorflow_files
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The support, during the test."""
     from tensorflow.python.lib.io import file_io, tf_record
+    from tensorflow.python.ops import gen_lookup_ops
     from tensorflow.python.saved_model import load, loader_impl, save
 
     for owner, name in (
         (file_io, "_pywrap_file_io"),
         (tf_record, "_pywrap_record_io"),
+        (gen_lookup_ops, "initialize_table_from_text_file_v2"),
         (load, "load_partial"),
         (loader_impl.SavedModelLoader, "__init__"),
         (save, "save_and_return_nodes"),
@@ -123,3 +125,34 @@ def test_large_files_are_uploaded_in_pieces(root: str, tmp_path: pathlib.Path) -
     (tmp_path / "file").write_bytes(bytes(range(256)) * 10_000)
     filesystem.upload(str(tmp_path / "file"), f"{root}/file")
     assert filesystem.read(f"{root}/file") == (tmp_path / "file").read_bytes()
+
+
+def test_a_vocabulary_is_made_and_applied(folder_store: pathlib.Path) -> None:
+    """As Transform does, with its analysis, its models and its output in the store."""
+    import apache_beam as beam
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
+
+    from stagecraft.components.object_store import beam_filesystem
+    from stagecraft.pipeline.beam import in_process
+
+    assert beam_filesystem
+    root = "minio://bucket/data"
+    spec = {"word": tf.io.FixedLenFeature([], tf.string)}
+    schema = dataset_metadata.DatasetMetadata(schema_utils.schema_from_feature_spec(spec))
+    data = [{"word": word} for word in ("b", "a", "b")]
+
+    def preprocess(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        found = tft.compute_and_apply_vocabulary(inputs["word"], vocab_filename="words")
+        return {"index": found}
+
+    with in_process(), beam.Pipeline() as pipeline, tft_beam.Context(temp_dir=f"{root}/temp"):
+        (_, function) = (pipeline | beam.Create(data), schema) | (
+            tft_beam.AnalyzeAndTransformDataset(preprocess)
+        )
+        _ = function | tft_beam.WriteTransformFn(f"{root}/out")
+    output = tft.TFTransformOutput(f"{root}/out")
+    assert output.vocabulary_by_name("words") == [b"b", b"a"]
+    index = output.transform_features_layer()({"word": tf.constant(["a", "b"])})["index"]
+    assert index.numpy().tolist() == [1, 0]

@@ -116,6 +116,15 @@ def test_steps_that_open_the_store_get_its_keys(tmp_path, settings, expected):
     assert expected or not found
 
 
+def test_steps_whose_beam_workers_are_elsewhere_get_its_keys(tmp_path):
+    pipeline = compiled_by.points()
+    pipeline.beam_pipeline_args.extend(["--runner=FlinkRunner", "--environment_type=EXTERNAL"])
+    found = _secrets(compiled_by.ours(pipeline, tmp_path))
+    for name in ("CsvExampleGen", "Evaluator"):
+        assert found[name] >= OWN
+    assert "Trainer" not in found
+
+
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_without_keys_is_named(tmp_path, caplog, scheme):
     pipeline = compiled_by.points(f"{scheme}://data/points")
