@@ -6,6 +6,7 @@ Imports neither TensorFlow nor Keras.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -257,9 +258,15 @@ class Task(Entry):
         return any(each.name == name and each.higher_is_better for each in self.metrics())
 
     def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-        """Evaluations by ``monitor``, best first; ties by loss, then in their order."""
+        """Evaluations by ``monitor``, best first, nan last; ties by loss, then in their order."""
         sign = -1 if self.higher_is_better(self.monitor) else 1
-        return sorted(evaluations, key=lambda each: (sign * each.flat()[self.monitor], each.loss))
+
+        def key(evaluation: Evaluation) -> tuple[bool, float, float]:
+            value = sign * evaluation.flat()[self.monitor]
+            is_nan = math.isnan(value)
+            return is_nan, 0.0 if is_nan else value, evaluation.loss
+
+        return sorted(evaluations, key=key)
 
 
 class Served(NamedTuple):

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.data.tasks import checks, softmax
 from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
 from stagecraft.trainer_module.data.tasks.metric import Mean
@@ -69,3 +70,12 @@ def test_a_metric_with_a_name_that_is_taken(name):
     with pytest.raises(SettingError) as refused:
         task.check_metrics()
     assert (refused.value.setting, refused.value.value) == ("task.name", "mine")
+
+
+def test_the_best_evaluation_is_a_number():
+    values = [(0.5, 1.0), (float("nan"), 0.1), (0.9, 2.0), (0.9, 1.5)]
+    evaluations = [
+        Evaluation(step, loss, accuracy=value) for step, (value, loss) in enumerate(values)
+    ]
+    for order in (evaluations, evaluations[::-1]):
+        assert [each.step for each in Pictures().ranked(order)] == [3, 2, 0, 1]
