@@ -35,11 +35,13 @@ PORTABLE_OPTIONS: Mapping[str, type] = MappingProxyType(
         "files_to_stage": str,
         "stable_unique_names": str,
         "user_agent": str,
+        "worker_timeout": float,
     }
 )
-"""Options that every job server in Java has: ``PortablePipelineOptions``,
-``ManualDockerEnvironmentOptions``, ``RemoteEnvironmentOptions``, ``FileStagingOptions`` and
-``PipelineOptions`` of Beam's Java SDK (sdks/java/core), in Python's spelling."""
+"""``worker_timeout`` of Stagecraft, and options that every job server in Java has:
+``PortablePipelineOptions``, ``ManualDockerEnvironmentOptions``, ``RemoteEnvironmentOptions``,
+``FileStagingOptions`` and ``PipelineOptions`` of Beam's Java SDK (sdks/java/core), in Python's
+spelling."""
 
 
 class JobRunner(Runner):
