@@ -106,7 +106,7 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
     seconds = options.view_as(StagecraftOptions).worker_timeout
     engine = runner()
     engine.default_environment(options)  # notes LOOPBACK if that is its default
-    environment = described(options)
+    environment, wanted = described(options), versions()
     engine.timeout = seconds
     folder = posixpath.join(root, f".probe-{uuid.uuid4().hex[:8]}") if root else ""
     _log.info("starting a worker: %s", environment)
@@ -115,7 +115,7 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
             FileSystems.mkdirs(folder)
             _write(posixpath.join(folder, "asked"), folder)
         with beam.Pipeline(runner=engine, options=options) as pipeline:
-            _ = pipeline | beam.Impulse() | beam.ParDo(_Answer(versions(), folder))
+            _ = pipeline | beam.Impulse() | beam.ParDo(_Answer(wanted, folder))
         if folder:
             _check_answer(folder, environment, root)
     except WorkerTimeoutError as error:
@@ -129,7 +129,7 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
         ) from error
     except RuntimeError as error:
         if lacks := _lacks(str(error)):
-            problem = "; ".join(_problem(name, found) for name, found in lacks.items())
+            problem = "; ".join(_problem(name, found, wanted) for name, found in lacks.items())
             refused = WorkerError(
                 f"beam.args: workers of the environment {environment} {problem}",
                 setting="beam.args",
@@ -200,10 +200,10 @@ def _lacks(text: str) -> dict[str, str]:
     return {missing[1]: "none"} if missing else {}
 
 
-def _problem(name: str, found: str) -> str:
+def _problem(name: str, found: str, wanted: Mapping[str, str]) -> str:
     if name == "root":
         return f"cannot use the pipeline root ({found}); use storage that all machines share"
-    return f"have {name} {found}, this process has {versions().get(name, 'none')}"
+    return f"have {name} {found}, this process has {wanted.get(name, 'none')}"
 
 
 def _check_answer(folder: str, environment: str, root: str) -> None:

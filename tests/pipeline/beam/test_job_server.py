@@ -100,8 +100,8 @@ def test_an_embedded_flink_has_a_rest_api_on_this_machine_only(java):
     assert server._command[-1] == f"--flink-conf-dir={server._folder}"
 
 
-def test_a_server_that_ends_says_why(java, messages):
-    with messages.raises(JobServerError) as raised:
+def test_a_server_that_ends_says_why(java):
+    with pytest.raises(JobServerError) as raised:
         FlinkRunner()._own_server(options(java, "[auto]")).start()
     assert raised.value.setting == "beam.args"
 

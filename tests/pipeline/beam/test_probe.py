@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -29,18 +30,20 @@ def test_a_good_worker_uses_the_root(arguments, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service):
+def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service, messages):
     stock = probe.versions()
-    monkeypatch.setattr(probe._Answer, "__init__", lambda self, wanted, folder: None)
-    monkeypatch.setattr(probe._Answer, "_wanted", {**stock, "tfx": "0.1"}, raising=False)
-    monkeypatch.setattr(probe._Answer, "_folder", "", raising=False)
-    with pytest.raises(
-        WorkerError, match=f"have tfx {stock['tfx']}, this process has 0.1"
-    ) as raised:
+
+    def versions():
+        """The worker runs in another thread."""
+        main = threading.current_thread() is threading.main_thread()
+        return {**stock, "tfx": "0.1"} if main else {**stock, "tfx": "0.2"}
+
+    monkeypatch.setattr(probe, "versions", versions)
+    with messages.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
     assert raised.value.setting == "beam.args"
     assert raised.value.value == "LOOPBACK"
-    assert raised.value.lacks == {"tfx": stock["tfx"]}
+    assert raised.value.lacks == {"tfx": "0.2"}
     assert job_service.states() == ["FAILED"]
 
 
