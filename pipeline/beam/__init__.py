@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from stagecraft.pipeline.beam.engines.jobs import cancel_all as cancel_jobs
+from stagecraft.pipeline.beam.engines.pipeline_root import rooted
 from stagecraft.pipeline.beam.in_process import for_workers, in_process
-from stagecraft.pipeline.beam.jobs import cancel_all as cancel_jobs
-from stagecraft.pipeline.beam.pipeline_root import rooted
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.beam.settings import BeamSettings
 
@@ -30,5 +30,5 @@ def beam_args(settings: BeamSettings) -> list[str]:
 def shut_down() -> None:
     """Cancels the jobs of this process and ends its job servers; for ends that skip ``atexit``."""
     cancel_jobs()
-    if servers := sys.modules.get("stagecraft.pipeline.beam.job_server"):
+    if servers := sys.modules.get("stagecraft.pipeline.beam.engines.job_server"):
         servers.stop_all()

@@ -21,6 +21,10 @@ _NEEDS = {
 }
 """Environment -> its option in ``--environment_option``, the form of ``--environment_config``."""
 
+_IDLE_MILLIS = 30_000
+"""Time that a worker waits for the next stage of its job. Without it, the job server ends all
+workers after each stage, and each stage imports TensorFlow again."""
+
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[^\s:/@]+):\d{1,5}")
 
 PORTABLE_OPTIONS: Mapping[str, type] = MappingProxyType(
@@ -98,8 +102,10 @@ class JobRunner(Runner):
         return str(image or "")
 
     def arguments(self, given: Given) -> list[str]:
-        """See the base class; also the image where Beam reads it."""
+        """See the base class; also the image where Beam reads it, and how long workers stay."""
         added = super().arguments(given)
+        if "environment_cache_millis" not in given:
+            added.append(f"--environment_cache_millis={_IDLE_MILLIS}")
         if (image := self.image(given)) and not _of_environment(given, DOCKER):
             added.append(f"--environment_config={image}")
         return added

@@ -26,7 +26,7 @@ from stagecraft.trainer_module.processes.process import Process, how_it_ended
 # With -m, the current folder comes first on the path: there are the user's own model modules.
 _WORKER = ("-m", "stagecraft.pipeline.local.worker")
 _SWEEP = ("stagecraft.pipeline.local.sweep",)
-_CANCEL = ("stagecraft.pipeline.beam.jobs",)
+_CANCEL = ("stagecraft.pipeline.beam.engines.jobs",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ class Dataflow(Runner):
 
     name = "dataflow"
     description = "on Google Cloud Dataflow"
-    beam_name = "stagecraft.pipeline.beam.dataflow.DataflowRunner"
+    beam_name = "stagecraft.pipeline.beam.engines.dataflow.DataflowRunner"
 
     def check(self, given: Given) -> None:
         """See the base class."""

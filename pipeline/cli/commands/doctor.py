@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stagecraft.pipeline.cli import options
-from stagecraft.pipeline.cli.command import Command, hide_warnings
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.quiet import hide_warnings
 from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:

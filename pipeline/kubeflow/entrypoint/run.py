@@ -79,7 +79,8 @@ def run(
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
         restored = local_values.restored(executor_class)
-        with beam.in_process(), permanent_uris.copied(kept), restored:
+        rooted = beam.rooted(pipeline)
+        with beam.in_process(), rooted, permanent_uris.copied(kept), restored:
             kubeflow_v2_run_executor._run_executor(arguments, for_workers(beam_args))
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
-from stagecraft.pipeline.beam.dataflow import DataflowRunner, dataflow_runner
+from stagecraft.pipeline.beam.engines.dataflow import DataflowRunner, dataflow_runner
 
 ARGUMENTS = ["--project=my-project", "--region=europe-west1", "--temp_location=gs://bucket/tmp"]
 

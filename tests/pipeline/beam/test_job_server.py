@@ -12,9 +12,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from processes import gone, written
 
-from stagecraft.pipeline.beam import job_server
-from stagecraft.pipeline.beam.job_server import JobServerError
-from stagecraft.pipeline.beam.portable import FlinkRunner
+from stagecraft.pipeline.beam.engines import job_server
+from stagecraft.pipeline.beam.engines.job_server import JobServerError
+from stagecraft.pipeline.beam.engines.portable import FlinkRunner
 
 FAKE = pathlib.Path(__file__).with_name("fake_java.py")
 
@@ -23,7 +23,7 @@ SAID = "started"
 CLIENT = """
 import os, signal, sys
 from apache_beam.options.pipeline_options import PipelineOptions
-from stagecraft.pipeline.beam.portable import FlinkRunner
+from stagecraft.pipeline.beam.engines.portable import FlinkRunner
 server = FlinkRunner()._own_server(PipelineOptions(sys.argv[3:]))
 server.start()
 open(sys.argv[1], "w").write(str(server._folder))

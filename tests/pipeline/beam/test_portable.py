@@ -10,9 +10,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from stagecraft.pipeline.beam import jobs
-from stagecraft.pipeline.beam.failures import EngineError
-from stagecraft.pipeline.beam.portable import FlinkRunner, SparkRunner
+from stagecraft.pipeline.beam.engines import jobs
+from stagecraft.pipeline.beam.engines.failures import EngineError
+from stagecraft.pipeline.beam.engines.portable import FlinkRunner, SparkRunner
 
 
 def run(service, runner=SparkRunner, **options):

@@ -9,12 +9,12 @@ import threading
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from stagecraft.pipeline.beam import probe
-from stagecraft.pipeline.beam.pipeline_root import rooted
-from stagecraft.pipeline.beam.portable import SparkRunner
-from stagecraft.pipeline.beam.probe import WorkerError
+from stagecraft.pipeline.beam.engines import probe
+from stagecraft.pipeline.beam.engines.pipeline_root import rooted
+from stagecraft.pipeline.beam.engines.portable import SparkRunner
+from stagecraft.pipeline.beam.engines.probe import WorkerError
 
-RUNNER = "--runner=stagecraft.pipeline.beam.portable.SparkRunner"
+RUNNER = "--runner=stagecraft.pipeline.beam.engines.portable.SparkRunner"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from listeners import listening
 
-from stagecraft.pipeline.beam import probe
+from stagecraft.pipeline.beam.engines import probe
 from stagecraft.pipeline.checks import beam_engine
 from stagecraft.pipeline.checks.machine import Check
 from stagecraft.pipeline.settings import BeamSettings

@@ -8,7 +8,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from stagecraft.pipeline.beam.jobs import Following, Job
+from stagecraft.pipeline.beam.engines.jobs import Following, Job
 
 
 class DataflowRunner(dataflow_runner.DataflowRunner):

@@ -22,9 +22,9 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
 
-from stagecraft.pipeline.beam import failures, probe
-from stagecraft.pipeline.beam.job_server import FLINK_CONFIGURATION, JavaServer, shared
-from stagecraft.pipeline.beam.jobs import Following, Job
+from stagecraft.pipeline.beam.engines import failures, probe
+from stagecraft.pipeline.beam.engines.job_server import FLINK_CONFIGURATION, JavaServer, shared
+from stagecraft.pipeline.beam.engines.jobs import Following, Job
 
 
 class _Handle(portable_runner.JobServiceHandle):

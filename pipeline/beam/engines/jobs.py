@@ -3,7 +3,7 @@
 A process that is killed cannot cancel its jobs. The supervisor of the run then runs this module,
 and writes the ``job`` of the job's last event to its standard input, as JSON::
 
-    python -m stagecraft.pipeline.beam.jobs
+    python -m stagecraft.pipeline.beam.engines.jobs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from stagecraft.pipeline.beam.flink_rest import ENDED, FlinkRest
+from stagecraft.pipeline.beam.engines.flink_rest import ENDED, FlinkRest
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption
 

@@ -32,8 +32,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners import create_runner
 from apache_beam.transforms.environments import PythonLoopbackEnvironment
 
-from stagecraft.pipeline.beam import pipeline_root
-from stagecraft.pipeline.beam.jobs import WorkerTimeoutError
+from stagecraft.pipeline.beam.engines import pipeline_root
+from stagecraft.pipeline.beam.engines.jobs import WorkerTimeoutError
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from stagecraft.pipeline.beam.flink_rest import FlinkRest
-from stagecraft.pipeline.beam.jobs import Job
+from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
+from stagecraft.pipeline.beam.engines.jobs import Job
 from stagecraft.schemas.errors import TransientError
 
 _AGAIN = "run the same command again: it reuses all finished steps"
