@@ -42,6 +42,18 @@ class Entry(abc.ABC):
         return (type(self).__module__,)
 
 
+class UserEntry(Entry):
+    """Base of an entry that stands for an object of the user's, named ``package.module:name``."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The user's module counts."""
+        return (*super().code, self.name)
+
+
 class Registry:
     """The entries of one kind. Listing names imports none of them."""
 

@@ -1,9 +1,9 @@
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from refusals import refusal
 
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.registries import STRATEGIES
 from stagecraft.trainer_module.settings import (
     ParallelSettings,
@@ -16,16 +16,6 @@ MIRRORED = {"strategy": "mirrored", "replicas": 2}
 PS = {"strategy": "parameter_server", "workers": 2}
 WORKERS = {"strategy": "multi_worker_mirrored", "workers": 2}
 TPU = {"strategy": "tpu", "replicas": 8}
-
-
-def refusal(model: type[BaseModel], values: dict[str, Any]) -> SettingError:
-    """The one error that pydantic collects."""
-    with pytest.raises(ValidationError) as caught:
-        model.model_validate(values)
-    (problem,) = caught.value.errors()
-    error = problem["ctx"]["error"]
-    assert isinstance(error, SettingError)
-    return error
 
 
 def rule(

@@ -12,6 +12,7 @@ from typing import Any
 from stagecraft.schemas import signatures, user_objects
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.schemas.registry import UserEntry
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.optimizer import (
     TAKEN,
@@ -57,18 +58,10 @@ class OfKeras(KerasOptimizer):
         return _slots(self.make(train))
 
 
-class OfUser(Optimizer):
+class OfUser(UserEntry, Optimizer):
     """A ``keras.optimizers.Optimizer`` of the user's, or a function that returns one."""
 
     description = "an optimizer of your own"
-
-    def __init__(self, name: str):
-        self.name = name
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """The user's module counts."""
-        return (*super().code, self.name)
 
     def slots_with(self, train: TrainSettings) -> float:
         """Counts the slots of a kernel."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from stagecraft.schemas import signatures, user_objects
 from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.registry import UserEntry
 from stagecraft.trainer_module.optimization.schedule import ARGS, RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -70,18 +71,10 @@ class OfKeras(_LearningRateSchedule):
             ) from error
 
 
-class OfUser(_LearningRateSchedule):
+class OfUser(UserEntry, _LearningRateSchedule):
     """A schedule of the user's, or a function that returns one."""
 
     description = "a schedule of your own"
-
-    def __init__(self, name: str):
-        self.name = name
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """The user's module counts."""
-        return (*super().code, self.name)
 
     def make(self, train: TrainSettings) -> Any:
         """The user's object."""

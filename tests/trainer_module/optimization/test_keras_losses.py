@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
+from refusals import refusal
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
@@ -30,14 +30,6 @@ MASKS = tf.constant(DRAW.randint(0, 2, (3, 4, 4)))
 def losses(task: Any, outputs: Any, targets: Any, *, smoothed: bool = True, **train: Any) -> Any:
     settings = TrainSettings(**train)
     return chosen.make(task, settings)(outputs, targets, tf.float64, smoothed)
-
-
-def refusal(**train: Any) -> SettingError:
-    with pytest.raises(ValidationError) as caught:
-        TrainSettings(**train)
-    error = caught.value.errors()[0]["ctx"]["error"]
-    assert isinstance(error, SettingError)
-    return error
 
 
 @pytest.mark.parametrize(
@@ -144,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("train", "setting", "use"), REFUSED)
 def test_refused_by_name(train, setting, use, messages):
-    error = refusal(**train)
+    error = refusal(TrainSettings, train)
     assert error.setting == setting
     assert use in error.suggestion
     if train.get("loss") != "Loss":  # the names differ between versions of Keras

@@ -14,6 +14,7 @@ from typing import Any
 from stagecraft.schemas import signatures, user_objects
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.schemas.registry import UserEntry
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.optimization.loss.loss import ARGS, Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings
@@ -82,18 +83,10 @@ class OfKeras(Loss):
         return losses
 
 
-class OfUser(Loss):
+class OfUser(UserEntry, Loss):
     """A ``keras.losses.Loss`` of the user's, or a function of targets and outputs."""
 
     description = "a loss of your own"
-
-    def __init__(self, name: str):
-        self.name = name
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """The user's module counts."""
-        return (*super().code, self.name)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Any names: they are known when the module is imported."""

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
+from refusals import refusal
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
@@ -120,9 +120,8 @@ def test_losses_and_class_weights():
 
 
 def test_numbers_are_not_smoothed(messages):
-    with pytest.raises(ValidationError) as caught:
-        TrainingSettings(task={"name": "regression"}, train={"label_smoothing": 0.1})
-    error = caught.value.errors()[0]["ctx"]["error"]
+    smoothed = {"task": {"name": "regression"}, "train": {"label_smoothing": 0.1}}
+    error = refusal(TrainingSettings, smoothed)
     assert error.setting == "train.label_smoothing"
     messages.check(error)
 
@@ -234,10 +233,8 @@ def test_another_task_s_family_is_refused(messages):
     ],
 )
 def test_wrong_arguments_are_refused(given, setting, messages):
-    with pytest.raises(ValidationError) as caught:
-        TaskSettings(**given)
-    error = caught.value.errors()[0]["ctx"]["error"]
-    assert isinstance(error, SettingError) and error.setting == setting
+    error = refusal(TaskSettings, given)
+    assert error.setting == setting
     messages.check(error)
 
 
