@@ -53,6 +53,11 @@ class FlinkRest:
         """The stack trace of the exception that failed the job; empty if there is none."""
         return self._get(f"/jobs/{job.id}/exceptions").get("root-exception") or ""
 
+    def hosts(self) -> list[str]:
+        """The host of each TaskManager."""
+        found = self._get("/taskmanagers")["taskmanagers"]
+        return [each["path"].rpartition("@")[2].rpartition(":")[0] for each in found]
+
     def cancel(self, name: str, deadline: float) -> str:
         """Cancels a job and waits for its end; returns the ID of a job that has not ended.
 

@@ -7,6 +7,7 @@ writes the pipeline root from there.
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import copy
 import importlib.metadata
@@ -33,6 +34,7 @@ from apache_beam.runners import create_runner
 from apache_beam.transforms.environments import PythonLoopbackEnvironment
 
 from stagecraft.pipeline.beam.engines import pipeline_root
+from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.jobs import WorkerTimeoutError
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
@@ -98,8 +100,8 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
     """Runs the probe on a runner of ``portable.py``.
 
     Raises:
-        WorkerError: no worker starts in time, its versions differ, or it cannot read or write the
-            pipeline root.
+        WorkerError: TaskManagers share a pool, no worker starts in time, its versions differ, or it
+            cannot read or write the pipeline root.
     """
     options = copy.deepcopy(options)
     options.view_as(FlinkRunnerOptions).parallelism = 1
@@ -107,6 +109,7 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
     engine = runner()
     engine.default_environment(options)  # notes LOOPBACK if that is its default
     environment, wanted = described(options), versions()
+    _check_pool(options, environment)
     engine.timeout = seconds
     folder = posixpath.join(root, f".probe-{uuid.uuid4().hex[:8]}") if root else ""
     _log.info("starting a worker: %s", environment)
@@ -142,6 +145,29 @@ def check(runner: type, options: PipelineOptions, root: str = "") -> None:
         if folder:
             with contextlib.suppress(Exception):
                 FileSystems.delete([folder])
+
+
+def _check_pool(options: PipelineOptions, environment: str) -> None:
+    """Refuses a pool of several TaskManagers: all name their first worker 1-1, and a pool ends the
+    worker of one when another one asks for it."""
+    master, address = options.view_as(FlinkRunnerOptions).flink_master, environment.split(" ")[-1]
+    if not environment.startswith("EXTERNAL") or ":" not in master:
+        return
+    try:
+        hosts = FlinkRest(master if "://" in master else f"http://{master}").hosts()
+    except OSError:  # only a job server reaches Flink
+        return
+    own = address.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
+    shared = max(collections.Counter(hosts if own else ["one"] * len(hosts)).values(), default=0)
+    if shared > 1:
+        use = "a pool of its own for each TaskManager, at the same port of another host"
+        raise WorkerError(
+            f"beam.args: {shared} TaskManagers share the worker pool {address}, which would end "
+            f"workers of one for another; use {use}, or --environment_type=PROCESS",
+            setting="beam.args",
+            value=environment,
+            suggestion=use,
+        )
 
 
 def versions() -> dict[str, str]:

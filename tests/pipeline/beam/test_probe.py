@@ -10,6 +10,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from stagecraft.pipeline.beam.engines import probe
+from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.pipeline_root import rooted
 from stagecraft.pipeline.beam.engines.portable import SparkRunner
 from stagecraft.pipeline.beam.engines.probe import WorkerError
@@ -100,3 +101,27 @@ def test_the_first_job_of_a_process_is_preceded_by_a_probe(job_service, monkeypa
 def test_an_environment_is_named_without_secrets():
     options = ["environment_type=DOCKER", "environment_option=docker_container_image=image:1"]
     assert probe.described(PipelineOptions([f"--{each}" for each in options])) == "DOCKER image:1"
+
+
+@pytest.mark.parametrize(
+    ("pool", "hosts", "refused"),
+    [
+        ("localhost:50000", ["10.0.0.1", "10.0.0.2"], False),
+        ("localhost:50000", ["10.0.0.1", "10.0.0.1"], True),
+        ("workers:50000", ["10.0.0.1", "10.0.0.2"], True),
+        ("workers:50000", ["10.0.0.1"], False),
+        ("workers:50000", [], False),
+    ],
+)
+def test_task_managers_that_share_a_pool_are_refused(pool, hosts, refused, monkeypatch, messages):
+    monkeypatch.setattr(FlinkRest, "hosts", lambda flink: hosts)
+    words = [f"--environment_config={pool}", "--flink_master=flink:8081"]
+    options = PipelineOptions(["--environment_type=EXTERNAL", *words])
+    environment = probe.described(options)
+    if not refused:
+        probe._check_pool(options, environment)
+        return
+    with messages.raises(WorkerError) as raised:
+        probe._check_pool(options, environment)
+    assert raised.value.setting == "beam.args"
+    assert raised.value.value == f"EXTERNAL {pool}"
