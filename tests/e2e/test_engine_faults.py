@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -40,7 +41,7 @@ def settings_file(path, flink, boot, parallelism=2):
 def start(output, settings):
     """A run in a process of its own."""
     return subprocess.Popen(
-        run_command(output, "--config", settings, settings=SETTINGS),
+        run_command(output, "--config", settings, "--to", "AnomalyGate", settings=SETTINGS),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,7 +55,7 @@ def wait_for_step(process):
     running = False
     for line in process.stderr:
         running = running or line.startswith(f"{STEP}: running")
-        if running and "tasks done" in line:
+        if running and re.search(r" [1-9]\d* of \d+ tasks done", line):
             return
     raise AssertionError(process.stdout.read())
 
@@ -91,7 +92,9 @@ def test_a_fault(fault, flink_cluster, tmp_path):
     elif fault == "kill":
         process.kill()
     elif fault == "worker":
-        for each in flink.workers():
+        workers = flink.workers()
+        assert workers
+        for each in workers:
             each.kill()
     elif fault == "engine process":
         flink.task_managers[0].kill()

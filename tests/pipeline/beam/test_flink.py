@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full  # tests/e2e/test_engine_faults.py has one fault i
 RUNNER = "--runner=stagecraft.pipeline.beam.engines.portable.FlinkRunner"
 
 CLIENT = """
-import pathlib, sys, time
+import sys
 import apache_beam as beam
 
 class Wait(beam.DoFn):
@@ -28,7 +28,7 @@ class Wait(beam.DoFn):
         self._folder = folder
 
     def process(self, element):
-        import os
+        import os, time
         with open(os.path.join(self._folder, "worker"), "w") as file:
             file.write(str(os.getpid()))
         while True:
@@ -118,6 +118,18 @@ def test_workers_that_do_not_start_end_the_step_in_time(shared_cluster, tmp_path
     assert "WorkerError" in done.stdout
     assert time.monotonic() - started < 90
     assert set(shared_cluster.jobs().values()) <= {"CANCELED", "FAILED", "FINISHED"}
+
+
+def test_task_managers_that_share_a_pool_are_refused(shared_cluster, tmp_path):
+    words = [*shared_cluster.arguments("EXTERNAL", "localhost:50000"), RUNNER]
+    words.append(f"--flink_master={shared_cluster.rest}")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "WorkerError" in done.stdout
 
 
 @on_its_own_cluster
