@@ -25,6 +25,8 @@ NAMED = {
 
 SECONDS = 500
 
+pytestmark = pytest.mark.full
+
 
 def settings_file(path, flink, boot, parallelism=2):
     """Settings of a run whose TaskManagers start workers."""
@@ -72,16 +74,7 @@ def finished(process):
     return process.returncode, json.loads(lines[-1])
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param("interrupt", marks=pytest.mark.full),
-        pytest.param("kill", marks=pytest.mark.full),
-        pytest.param("worker", marks=pytest.mark.slow),
-        pytest.param("engine process", marks=pytest.mark.full),
-        pytest.param("job server", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("fault", ["interrupt", "kill", "worker", "engine process", "job server"])
 def test_a_fault(fault, flink_cluster, tmp_path):
     output, flink, boot = tmp_path / "out", flink_cluster, command(tmp_path)
     settings = settings_file(tmp_path / "flink.yaml", flink, boot)

@@ -36,6 +36,7 @@ _CAUSES = (
     (
         "worker",
         r"CANCELLED: (client cancelled|call already cancelled)|SDK harness .*(exited|died)|"
+        r"Process died with exit code|"
         r"UNAVAILABLE: (io exception|Network closed|Connection reset)|"
         r"(RST_STREAM|Stream removed|Connection reset by peer)",
         "a Beam worker process died, or lost its connection",

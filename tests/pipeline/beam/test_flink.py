@@ -15,7 +15,7 @@ from beam_engines.flink import Flink, standalone
 from beam_engines.workers import command
 from processes import written
 
-pytestmark = pytest.mark.full  # tests/e2e/test_engine_faults.py has one fault in less time
+pytestmark = pytest.mark.full
 
 RUNNER = "--runner=stagecraft.pipeline.beam.engines.portable.FlinkRunner"
 

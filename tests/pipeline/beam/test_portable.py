@@ -125,6 +125,7 @@ def test_jobs_of_other_threads_are_cancelled_at_the_end_of_the_process(job_servi
     ("said", "fault"),
     [
         ("StatusRuntimeException: CANCELLED: client cancelled", "worker"),
+        ("java.lang.IllegalStateException: Process died with exit code 137", "worker"),
         ("The TaskManager with id 1 is no longer reachable.", "engine process"),
         ("Insufficient number of network buffers: required 512", "network buffers"),
         ("NoResourceAvailableException: Slot request timed out", "slots"),
