@@ -91,9 +91,9 @@ elif what == "error of TensorFlow's":
     sys.exit(1)
 elif what == "forever":
     forever()
-elif what.startswith("until "):  # NAME has lived so often, and all others have come to life
-    _, *words, often = what.split()
-    while lives_of(" ".join(words)) < int(often) or not all(map(lives_of, plans)):
+elif what.startswith("until "):  # NAME,NAME… have lived so often, and all others have come to life
+    names, _, often = what.removeprefix("until ").rpartition(" ")
+    while min(map(lives_of, names.split(","))) < int(often) or not all(map(lives_of, plans)):
         tell("beat")
         time.sleep(0.05)
     tell("done")

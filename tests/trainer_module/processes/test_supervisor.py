@@ -202,7 +202,8 @@ def test_one_that_is_frozen_counts_as_lost(run):
     ],
 )
 def test_a_worker_of_a_parameter_server_restarts_alone(run, own, other, restarted):
-    plan = {"chief 0": [f"until {restarted[-1]} 2"], "worker 0": ["forever"], **own, **other}
+    until = f"until {','.join(restarted)} 2"
+    plan = {"chief 0": [until], "worker 0": ["forever"], **own, **other}
     result = run(plan, silence_timeout_seconds=2, **BY_A_CHIEF)
     assert result.lives == sorted(["chief 0", "ps 0", "worker 0", "worker 1", *restarted])
     assert len(result.kinds("restart")) == 1
