@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import pathlib
 import socket
 import subprocess
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from beam_engines.java import JAR, jars
 from messages import Messages
 from pydantic import ValidationError
 
@@ -244,10 +244,7 @@ def test_beam_is_imported_only_for_arguments() -> None:
 @pytest.mark.slow
 def test_options_of_flink_are_those_of_its_job_server() -> None:
     """Asks Beam's job server, as Beam does before it sends a job."""
-    folder = pathlib.Path(os.environ.get("STAGECRAFT_FLINK", ROOT.parent / "shared" / "flink"))
-    jar = folder / "flink-job-server.jar"
-    if not jar.exists():
-        pytest.skip("no job server: set STAGECRAFT_FLINK to a folder with flink-job-server.jar")
+    jar = jars() / JAR
     import grpc
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
