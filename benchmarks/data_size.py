@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=5000, help="of size 1")
     parser.add_argument("--sizes", default="1,4,8")
-    parser.add_argument("--heap", default="700m", help="of Flink")
+    parser.add_argument("--heap", default="1500m", help="of Flink")
     parser.add_argument("--engine", action="append", choices=["direct", "flink"])
     args = parser.parse_args()
 

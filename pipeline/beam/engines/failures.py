@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.jobs import Job
@@ -49,8 +50,8 @@ class EngineError(TransientError):
     """An engine that ended a job for another reason than an error in the code of a step."""
 
     def __init__(self, job: Job, fault: str, cause: str, use: str):
-        """``fault`` is ``worker``, ``engine process``, ``job server``, ``network buffers``,
-        ``slots`` or ``cancelled``."""
+        """``fault`` is ``worker``, ``engine process``, ``job server``, ``memory``,
+        ``network buffers``, ``slots`` or ``cancelled``."""
         super().__init__(
             f"{job.engine} did not finish the job {job.name}: {cause}; {use}",
             setting="beam.runner",
@@ -60,12 +61,22 @@ class EngineError(TransientError):
         self.fault = fault
 
 
-def explain(error: BaseException, job: Job) -> EngineError | None:
-    """The cause of a failed job; None if it is an exception in the code of a step."""
+def explain(
+    error: BaseException, job: Job, ran_out_of_memory: Callable[[str], bool]
+) -> EngineError | None:
+    """The cause of a failed job; None if it is an exception in the code of a step.
+
+    Args:
+        ran_out_of_memory: tells why a job server of this process has ended, by its address.
+    """
     text = str(error)
     if "Traceback (most recent call last)" in text:
         return None
     lost = type(error).__module__.partition(".")[0] == "grpc" or "StatusCode.UNAVAILABLE" in text
+    if lost and ran_out_of_memory(job.endpoint):
+        cause = "Java, which runs the job server, ran out of memory"
+        use = f"set --job_server_jvm_properties=-Xmx2g, or more, in beam.args; then {_AGAIN}"
+        return EngineError(job, "memory", cause, use)
     if lost:
         cause = f"the job server {job.endpoint} does not answer, or has ended"
         return EngineError(job, "job server", cause, f"start it, then {_AGAIN}")

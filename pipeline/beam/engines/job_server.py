@@ -27,6 +27,11 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import cleaned
 
 _START_SECONDS = 60.0
+_END_SECONDS = 5.0
+"""Connections close so much earlier than the process ends, at most."""
+
+_OUT_OF_MEMORY = 3
+"""Java's exit code for ``ExitOnOutOfMemoryError``."""
 
 FLINK_CONFIGURATION = {
     "rest.address": "127.0.0.1",
@@ -78,6 +83,13 @@ def shared(
         return found
 
 
+def ran_out_of_memory(endpoint: str) -> bool:
+    """Whether the server of this process at an address has ended for lack of memory."""
+    with _lock:
+        found = [server for server in _servers.values() if server.endpoint == endpoint]
+    return any(server.exit_code() == _OUT_OF_MEMORY for server in found)
+
+
 def stop_all() -> None:
     """Ends the job servers of this process and removes their files."""
     with _lock:
@@ -98,6 +110,7 @@ class JavaServer(job_server.JobServer):
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-job-server-"))
         java._local_temp_root = str(self._folder)
         java._jvm_properties = [
+            "-XX:+ExitOnOutOfMemoryError",  # otherwise, a job may wait for ever for a dead thread
             f"{_LOG_LEVEL}=warn",
             *(f"-Dorg.slf4j.simpleLogger.log.{name}=error" for name in _QUIET),
             f"-Djava.io.tmpdir={self._folder}",
@@ -138,6 +151,14 @@ class JavaServer(job_server.JobServer):
     def is_running(self) -> bool:
         """Whether the process runs, or has yet to start."""
         return self._process is None or self._process.poll() is None
+
+    def exit_code(self) -> int | None:
+        """The exit code of a process that has ended, or is about to; otherwise None."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_END_SECONDS)
+        return None
 
     def stop(self) -> None:
         """Ends the process and removes its files."""

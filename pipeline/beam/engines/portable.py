@@ -23,7 +23,12 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
 
 from stagecraft.pipeline.beam.engines import failures, probe
-from stagecraft.pipeline.beam.engines.job_server import FLINK_CONFIGURATION, JavaServer, shared
+from stagecraft.pipeline.beam.engines.job_server import (
+    FLINK_CONFIGURATION,
+    JavaServer,
+    ran_out_of_memory,
+    shared,
+)
 from stagecraft.pipeline.beam.engines.jobs import Following, Job
 
 
@@ -65,7 +70,7 @@ class _ToItsEnd(portable_runner.PortableRunner):
         try:
             return self._following.run(submit, self.timeout)
         except Exception as error:
-            if explained := failures.explain(error, job):
+            if explained := failures.explain(error, job, ran_out_of_memory):
                 raise explained from error
             raise
 

@@ -83,6 +83,17 @@ def test_the_next_job_gets_a_new_server_after_the_death_of_the_first(java):
     assert again.is_running()
 
 
+@pytest.mark.parametrize(("code", "memory"), [(3, True), (1, False)])
+def test_a_server_without_memory_is_told_from_others(java, code, memory):
+    (java.with_name("code")).write_text(str(code))
+    server = FlinkRunner()._own_server(options(java))
+    assert any("ExitOnOutOfMemoryError" in word for word in server._command)
+    server.start()
+    os.kill(pid(java), signal.SIGTERM)
+    assert job_server.ran_out_of_memory(server.endpoint) == memory
+    assert not job_server.ran_out_of_memory("localhost:1")
+
+
 @pytest.mark.parametrize("end", ["return", "kill"])
 def test_it_ends_with_its_client(java, tmp_path, end):
     words = [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path / "at", end, *arguments(java)]

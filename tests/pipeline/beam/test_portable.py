@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from stagecraft.pipeline.beam.engines import jobs
+from stagecraft.pipeline.beam.engines import jobs, portable
 from stagecraft.pipeline.beam.engines.failures import EngineError
 from stagecraft.pipeline.beam.engines.portable import FlinkRunner, SparkRunner
 
@@ -159,6 +159,21 @@ def test_a_lost_job_server_is_named(job_service, events, messages):
     assert raised.value.fault == "job server"
     [left] = [event for event in events() if event.get("state") == "left"]
     messages.check(left["left"])
+
+
+def test_a_job_server_without_memory_is_named(job_service, monkeypatch, messages):
+    monkeypatch.setattr(portable, "ran_out_of_memory", job_service.endpoint.__eq__)
+    job_service.hang()
+
+    def stop():
+        assert job_service.started.wait(60)
+        job_service.stop()
+
+    threading.Thread(target=stop).start()
+    with messages.raises(EngineError) as raised:
+        run(job_service)
+    assert raised.value.fault == "memory"
+    assert "-Xmx" in raised.value.suggestion
 
 
 def test_no_job_server_is_said_at_once(job_service, events):
