@@ -117,6 +117,11 @@ class Registry:
             self._loaded[name] = self._find(name)
         return self._loaded[name]
 
+    def known(self, name: str) -> str:
+        """The name itself, if there is such an entry; a validator of settings."""
+        self.get(name)
+        return name
+
     def imported(self, path: str) -> Any:
         """A user's entry, ``package.module:name``; imports the module.
 

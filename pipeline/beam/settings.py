@@ -13,15 +13,10 @@ from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
 
 
-def _known(value: str) -> str:
-    RUNNERS.get(value)
-    return value
-
-
 class BeamSettings(Settings):
     """The runner of Beam components (``beam:``)."""
 
-    runner: Annotated[str, AfterValidator(_known)] = Field(
+    runner: Annotated[str, AfterValidator(RUNNERS.known)] = Field(
         "direct", description="Beam runner of the data steps; all but direct need beam.args"
     )
     args: tuple[str, ...] = Field(

@@ -43,7 +43,7 @@ def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) ->
     if not counts:
         return [Role("process")]
     if addresses is None:
-        addresses = [f"127.0.0.1:{port}" for port in _free_ports(sum(counts.values()))]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(sum(counts.values()))]
     serves = strategy.find(parallel.strategy).serves
     left = iter(addresses)
     cluster = {job: [next(left) for _ in range(count)] for job, count in counts.items()}
@@ -60,7 +60,8 @@ def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) ->
     ]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

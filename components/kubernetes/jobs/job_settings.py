@@ -22,15 +22,10 @@ CLUSTER_JOBS = Registry(
 """The kinds of cluster jobs, including those of other packages."""
 
 
-def _known(value: str) -> str:
-    CLUSTER_JOBS.get(value)
-    return value
-
-
 class JobSettings(Settings):
     """The Kubernetes job of a training; its pods get what the Trainer's step would get."""
 
-    kind: Annotated[str, AfterValidator(_known)] = Field(
+    kind: Annotated[str, AfterValidator(CLUSTER_JOBS.known)] = Field(
         "job", description="kind of cluster job: job, tfjob, trainjob, or a kind of another package"
     )
     folder: str = Field(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import re
@@ -42,7 +43,7 @@ class _Handle(portable_runner.JobServiceHandle):
         return super().run(preparation_id)
 
 
-class _ToItsEnd(portable_runner.PortableRunner):
+class _ToItsEnd(portable_runner.PortableRunner, abc.ABC):
     """A base class before Beam's runner: a pipeline's ``run`` returns after the end of the job."""
 
     engine: str
@@ -88,11 +89,12 @@ class _ToItsEnd(portable_runner.PortableRunner):
         return handle
 
     def default_job_server(self, options: PipelineOptions) -> Any:
-        """The job server of this process, unless the client writes the job's JAR file itself."""
+        """Our own job server, or Beam's client that needs none."""
         return self._own_server(options) or super().default_job_server(options)
 
+    @abc.abstractmethod
     def _own_server(self, options: PipelineOptions) -> JavaServer | None:
-        raise NotImplementedError
+        """The job server of this process; None: the client writes the job's JAR file itself."""
 
     def _job(self, options: PipelineOptions) -> Job:
         name = options.view_as(GoogleCloudOptions).job_name

@@ -104,18 +104,18 @@ def test_a_killed_worker_is_named(client):
     assert client.states() <= {"CANCELED", "FAILED", "FINISHED"}
 
 
+def printed(folder, words):
+    """What a client prints whose job has no worker."""
+    client = [sys.executable, "-W", "ignore", "-c", CLIENT, folder, *words]
+    return subprocess.run(client, capture_output=True, text=True, check=False).stdout
+
+
 def test_workers_that_do_not_start_end_the_step_in_time(shared_cluster, tmp_path):
     started = time.monotonic()
     program = json.dumps({"command": str(command(tmp_path, python="sleep 300;"))})
     words = ["--worker_timeout=15", *shared_cluster.arguments("PROCESS", program)]
     words += [f"--flink_master={shared_cluster.rest}", RUNNER]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "WorkerError" in done.stdout
+    assert "WorkerError" in printed(tmp_path, words)
     assert time.monotonic() - started < 90
     assert set(shared_cluster.jobs().values()) <= {"CANCELED", "FAILED", "FINISHED"}
 
@@ -123,13 +123,7 @@ def test_workers_that_do_not_start_end_the_step_in_time(shared_cluster, tmp_path
 def test_task_managers_that_share_a_pool_are_refused(shared_cluster, tmp_path):
     words = [*shared_cluster.arguments("EXTERNAL", "localhost:50000"), RUNNER]
     words.append(f"--flink_master={shared_cluster.rest}")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "WorkerError" in done.stdout
+    assert "WorkerError" in printed(tmp_path, words)
 
 
 @on_its_own_cluster

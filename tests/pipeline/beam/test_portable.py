@@ -146,7 +146,9 @@ def test_an_error_in_the_code_of_a_step_stays_as_it_is(job_service):
         run(job_service)
 
 
-def test_a_lost_job_server_is_named(job_service, events, messages):
+@pytest.fixture
+def lost_service(job_service):
+    """A job server that ends when it has started a job."""
     job_service.hang()
 
     def stop():
@@ -154,24 +156,21 @@ def test_a_lost_job_server_is_named(job_service, events, messages):
         job_service.stop()
 
     threading.Thread(target=stop).start()
+    return job_service
+
+
+def test_a_lost_job_server_is_named(lost_service, events, messages):
     with messages.raises(EngineError) as raised:
-        run(job_service)
+        run(lost_service)
     assert raised.value.fault == "job server"
     [left] = [event for event in events() if event.get("state") == "left"]
     messages.check(left["left"])
 
 
-def test_a_job_server_without_memory_is_named(job_service, monkeypatch, messages):
-    monkeypatch.setattr(portable, "ran_out_of_memory", job_service.endpoint.__eq__)
-    job_service.hang()
-
-    def stop():
-        assert job_service.started.wait(60)
-        job_service.stop()
-
-    threading.Thread(target=stop).start()
+def test_a_job_server_without_memory_is_named(lost_service, monkeypatch, messages):
+    monkeypatch.setattr(portable, "ran_out_of_memory", lost_service.endpoint.__eq__)
     with messages.raises(EngineError) as raised:
-        run(job_service)
+        run(lost_service)
     assert raised.value.fault == "memory"
     assert "-Xmx" in raised.value.suggestion
 
