@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow_model_analysis.evaluators import metrics_plots_and_validations_evaluator as tfma
@@ -19,11 +20,25 @@ _off = tf.autograph.experimental.do_not_convert
 class _CombineFn(tfma._ComputationsCombineFn):
     """TFMA's function that computes all metrics; workers import it by name."""
 
-    create_accumulator = _off(tfma._ComputationsCombineFn.create_accumulator)
-    add_input = _off(tfma._ComputationsCombineFn.add_input)
-    merge_accumulators = _off(tfma._ComputationsCombineFn.merge_accumulators)
-    compact = _off(tfma._ComputationsCombineFn.compact)
-    extract_output = _off(tfma._ComputationsCombineFn.extract_output)
+    @_off
+    def create_accumulator(self, *args: Any) -> Any:
+        return super().create_accumulator(*args)
+
+    @_off
+    def add_input(self, *args: Any) -> Any:
+        return super().add_input(*args)
+
+    @_off
+    def merge_accumulators(self, *args: Any) -> Any:
+        return super().merge_accumulators(*args)
+
+    @_off
+    def compact(self, *args: Any) -> Any:
+        return super().compact(*args)
+
+    @_off
+    def extract_output(self, *args: Any) -> Any:
+        return super().extract_output(*args)
 
 
 @contextlib.contextmanager
