@@ -67,7 +67,8 @@ lint: setup types  ## run ruff, mypy and hadolint, as CI does
 	$(BIN)/hadolint Dockerfile
 
 types: setup  ## run mypy
-	@mkdir -p .mypy_path && ln -sfn .. .mypy_path/stagecraft
+	@rm -rf .mypy_path && mkdir -p .mypy_path/stagecraft
+	@ln -s $(abspath library/* schemas trainer_module components pipeline) .mypy_path/stagecraft
 	$(BIN)/mypy
 
 format: setup  ## fix what ruff can fix, and format

@@ -1,4 +1,4 @@
-"""Imports run one way: schemas -> trainer_module -> components -> pipeline, and so inside of each.
+"""Imports run one way: schemas -> trainer_module -> library -> components -> pipeline, and so inside.
 
 The tests read the syntax trees at any depth, so that an import inside a function counts as well.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
+FOLDERS = ("schemas", "trainer_module", "library", "components", "pipeline")
 """In order: a folder may import itself and what stands before it."""
 
 PEOPLE = {"click", "rich"}
@@ -22,6 +22,7 @@ KUBEFLOW = {"kfp", "kfp_server_api"}
 FOREIGN = {
     "schemas": {"apache_beam", "keras", "kubernetes", "tensorflow", "tfx", *PEOPLE, *KUBEFLOW},
     "trainer_module": {"apache_beam", "kubernetes", *PEOPLE, *KUBEFLOW},
+    "library": {"apache_beam", "kubernetes", "tfx", "click", *KUBEFLOW},
     "components": PEOPLE | KUBEFLOW,
     "pipeline": set(),
 }
@@ -49,6 +50,18 @@ def _imported(source: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{prefix}.{alias.name}") for alias in node.names)
 
 
+def folder_of(name: str) -> str:
+    """The folder of a module; those of ``library`` stand directly below ``stagecraft``."""
+    top = name.removeprefix("stagecraft").removeprefix(".").partition(".")[0]
+    return "library" if not top or not (ROOT / top).is_dir() else top
+
+
+def dotted(folder: pathlib.Path) -> str:
+    """The import name of a folder."""
+    parts = folder.relative_to(ROOT).parts
+    return ".".join(("stagecraft", *(parts[1:] if parts[0] == "library" else parts)))
+
+
 def refusal(folder: str, name: str) -> str | None:
     """Why a module of ``folder`` may not import ``name``; None if it may."""
     top, _, rest = name.partition(".")
@@ -57,7 +70,7 @@ def refusal(folder: str, name: str) -> str | None:
     if top in FOREIGN[folder]:
         return f"{folder} knows nothing of {top}"
     if top == "stagecraft":
-        ours = rest.partition(".")[0]
+        ours = folder_of(name)
         if ours not in FOLDERS:
             return "no such folder"
         if FOLDERS.index(ours) > FOLDERS.index(folder):
@@ -91,7 +104,7 @@ def entries(folder: pathlib.Path) -> set[str]:
 
 def imports_between_entries(folder: pathlib.Path) -> dict[str, set[str]]:
     """Which entries of a folder each of its entries imports."""
-    prefix = ".".join(("stagecraft", *folder.relative_to(ROOT).parts, ""))
+    prefix = f"{dotted(folder)}."
     names = {entry.removesuffix(".py") for entry in entries(folder)}
     graph: dict[str, set[str]] = {name: set() for name in names}
     for file in folder.rglob("*.py"):

@@ -26,7 +26,12 @@ else:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_PROJECT = ROOT / "tests" / "other_project"
-FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
+FOLDERS = ("library", "schemas", "trainer_module", "components", "pipeline")
+
+
+def within(path: pathlib.Path) -> pathlib.Path:
+    """The place of a file or folder in the package; ``library`` is the package itself."""
+    return path.relative_to("library") if path.parts[0] == "library" else path
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def test_every_package_is_named_in_pyproject() -> None:
     """setuptools cannot look for packages that lie in folders of another name."""
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     there = {
-        ".".join(("stagecraft", *file.parent.relative_to(ROOT).parts))
+        ".".join(("stagecraft", *within(file.parent.relative_to(ROOT)).parts))
         for folder in FOLDERS
         for file in (ROOT / folder).rglob("*.py")
     }
@@ -64,7 +69,7 @@ def test_wheel_holds_all_files_and_no_others(wheel: pathlib.Path) -> None:
     }
     source = wheel.parent.parent
     there = {
-        f"stagecraft/{file.relative_to(source)}"
+        f"stagecraft/{within(file.relative_to(source))}"
         for folder in FOLDERS
         for file in (source / folder).rglob("*")
         if file.is_file()

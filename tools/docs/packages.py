@@ -17,7 +17,7 @@ def on_startup(**given: Any) -> None:
     del given
     package = ROOT / ".docs_path" / "stagecraft"
     package.mkdir(parents=True, exist_ok=True)
-    for folder in FOLDERS:
-        link = package / folder
+    for there in (*(ROOT / folder for folder in FOLDERS), *(ROOT / "library").iterdir()):
+        link = package / there.name
         if not link.is_symlink():
-            link.symlink_to(ROOT / folder)
+            link.symlink_to(there)
