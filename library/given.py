@@ -1,0 +1,108 @@
+"""Objects of the caller's, under names that settings hold: ``stagecraft_given:model_1f3a…``.
+
+Settings name tasks, models, losses and so on as ``package.module:name``. An object of a notebook or
+a script has no such name, so it gets one in a module that exists only in memory. The name is a
+digest of the object's content: a script that runs again finds the checkpoints of its last run. The
+processes of a topology get the objects by :func:`pack`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+import types
+from collections.abc import Collection
+from typing import Any
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
+
+MODULE = "stagecraft_given"
+
+_serial = itertools.count()
+
+
+class UnpicklableError(UserError):
+    """An object that other processes need, and that cannot be sent to them."""
+
+
+def put(role: str, value: Any) -> str:
+    """Gives an object a name, ``stagecraft_given:ROLE_DIGEST``.
+
+    Equal objects get equal names. An object that cannot be serialized gets a name of its own.
+    """
+    name = f"{role}_{_digest(value)}"
+    setattr(_module(), name, value)
+    return f"{MODULE}:{name}"
+
+
+def get(name: str) -> Any:
+    """The object of a name that :func:`put` returned."""
+    return getattr(_module(), name.partition(":")[2])
+
+
+def is_given(name: str) -> bool:
+    """Whether :func:`put` returned this name."""
+    return name.partition(":")[0] == MODULE
+
+
+def release(names: Collection[str]) -> None:
+    """Forgets objects; a name without an object is ignored."""
+    for name in names:
+        vars(_module()).pop(name.partition(":")[2], None)
+
+
+def pack(names: Collection[str]) -> bytes:
+    """The objects of some names, for :func:`unpack` in another process.
+
+    Raises:
+        UnpicklableError: cloudpickle cannot serialize one of them.
+    """
+    import cloudpickle
+
+    packed = {}
+    for name in names:
+        try:
+            packed[name] = cloudpickle.dumps(get(name))
+        except Exception as error:  # whatever an object's __reduce__ raises
+            role = name.partition(":")[2].rpartition("_")[0]
+            raise UnpicklableError(
+                f"{role}: cannot be sent to the other processes of the topology: {said(error)}; "
+                "define it in a module and name it as package.module:name",
+                setting=role,
+            ) from error
+    return cloudpickle.dumps(packed)
+
+
+def unpack(packed: bytes) -> None:
+    """Gives the objects of :func:`pack` their names in this process."""
+    import cloudpickle
+
+    for name, value in cloudpickle.loads(packed).items():
+        setattr(_module(), name.partition(":")[2], cloudpickle.loads(value))
+
+
+def _module() -> types.ModuleType:
+    module = sys.modules.get(MODULE)
+    if module is None:
+        module = sys.modules[MODULE] = types.ModuleType(MODULE, "Objects of the caller's.")
+    return module
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_content(value)).hexdigest()[:12]
+
+
+def _content(value: Any) -> bytes:
+    """Bytes that are equal for equal objects."""
+    import cloudpickle
+
+    try:
+        if callable(getattr(value, "get_config", None)):  # weights do not count
+            config = json.dumps(value.get_config(), sort_keys=True, default=repr)
+            return f"{type(value).__qualname__} {config}".encode()
+        return cloudpickle.dumps(value)
+    except Exception:  # whatever an object's __reduce__ raises
+        return str(next(_serial)).encode()
