@@ -13,6 +13,16 @@ from __future__ import annotations
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
+__all__ = [
+    "Batch",
+    "Metric",
+    "Parallel",
+    "SettingError",
+    "Task",
+    "UserError",
+    "__version__",
+]
+
 if TYPE_CHECKING:
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
@@ -34,8 +44,6 @@ _PLACES = {
     "UserError": "stagecraft.schemas.errors:UserError",
 }
 """Public name -> module, and the name there."""
-
-__all__ = ["__version__", *_PLACES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
