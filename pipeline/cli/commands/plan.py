@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -13,9 +14,12 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
+from stagecraft.trainer_module.planning.faults import Faults
+from stagecraft.trainer_module.planning.faults import parse as parse_faults
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
+    from stagecraft.trainer_module.planning.goodput import Goodput
     from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -42,6 +46,21 @@ if TYPE_CHECKING:
     metavar="GBIT",
     help="Gbit/s between the hosts of workers, in one direction. The default is 10-Gbit Ethernet.",
 )
+@click.option(
+    "--goodput",
+    metavar="HOSTS",
+    help="Simulate a month of training on these numbers of hosts, such as 1,64,1024: what "
+    "failures, checkpoints and slow devices cost, and the best interval between checkpoints. "
+    "Needs --devices or --measure.",
+)
+@click.option(
+    "--faults",
+    default="",
+    metavar="NAME=NUMBER,…",
+    help="For --goodput: mtbf=6334 (hours between failures of one host), restart=600 (seconds), "
+    "checkpoint=60 (seconds that a checkpoint takes), jitter=0.02 (relative standard deviation of "
+    "the time of a pass).",
+)
 @options.json_option
 def plan(
     config: str,
@@ -49,6 +68,8 @@ def plan(
     devices: str | None,
     measure: bool,
     network: float,
+    goodput: str | None,
+    faults: str,
     as_json: bool,
 ) -> None:
     """Estimate the cost of a topology, without training.
@@ -62,6 +83,7 @@ def plan(
     stagecraft plan --set parallel.strategy=grid --set parallel.stages=2 \\
         --set parallel.microbatches=4 --set parallel.virtual_devices=2
     stagecraft plan --config my.yaml --devices 4xA100-40GB
+    stagecraft plan --config my.yaml --devices 4xA100-40GB --goodput 1,64,1024,4096
 
     Without --measure and --devices, the command counts floating-point operations instead of time.
     These counts compare stages, but ignore copies between devices and hosts. Each worker counts as
@@ -74,6 +96,7 @@ def plan(
             "--measure measures this machine, but --devices plans for other machines; use one",
             setting="--measure",
         )
+    months = _Months.parse(goodput, faults, seconds=bool(devices or measure))
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)
     settings = options.load_settings(config, (*overrides, *more))
     result, notes = _plan(settings, devices, network)
@@ -81,10 +104,45 @@ def plan(
     from stagecraft.pipeline.cli.terminal.plan_text import plan_text
 
     console.say(plan_text(result), stderr=as_json)
+    of_hosts = months.simulate(result)
+    if of_hosts:
+        from stagecraft.pipeline.cli.terminal.goodput_text import goodput_text
+
+        console.say(f"\n{goodput_text(of_hosts, months.faults)}", stderr=as_json)
     for note in notes:
         console.say(f"note: {note}", stderr=as_json)
     if as_json:
-        console.say_json(dataclasses.asdict(result))
+        more_json = {"goodput": list(map(dataclasses.asdict, of_hosts))} if of_hosts else {}
+        console.say_json(dataclasses.asdict(result) | more_json)
+
+
+class _Months(NamedTuple):
+    """The months to simulate, one for each number of hosts."""
+
+    hosts: list[int]
+    faults: Faults
+
+    @classmethod
+    def parse(cls, hosts: str | None, faults: str, *, seconds: bool) -> _Months:
+        """Checks the options before anything is computed."""
+        if hosts is None:
+            if faults:
+                raise SettingError("--faults", faults, "has no effect", "--goodput 1,64,1024")
+            return cls([], Faults())
+        if not re.fullmatch(r"[1-9]\d{0,5}(,[1-9]\d{0,5})*", hosts):
+            problem = "is not a list of numbers of hosts below a million"
+            raise SettingError("--goodput", hosts, problem, "--goodput 1,64,1024,4096")
+        if not seconds:
+            problem = "needs times in seconds, but the plan counts operations"
+            use = "--devices 8xH100-80GB, or --measure, besides"
+            raise SettingError("--goodput", hosts, problem, use)
+        return cls([int(each) for each in hosts.split(",")], parse_faults(faults))
+
+    def simulate(self, result: Plan) -> list[Goodput]:
+        """The months, in the order of the option."""
+        from stagecraft.trainer_module.planning import goodput
+
+        return [goodput.goodput(result, count, self.faults) for count in self.hosts]
 
 
 def _plan(

@@ -137,3 +137,37 @@ def test_a_model_in_the_present_folder(stagecraft, tmp_path):
     ran = stagecraft("plan", *GRID, *THERE, "--set", "train.model=model_beside:build")
     assert ran.code == 0, ran.stderr
     assert ran.stdout.startswith("beside under grid, 1 × 3")
+
+
+def test_a_month_on_many_hosts(stagecraft):
+    ran = stagecraft("plan", *GRID, *THERE, "--goodput", "1,64,4096", "--faults", "mtbf=3000")
+    assert ran.code == 0
+    lines = ran.stdout.splitlines()
+    start = lines.index("A month of training, simulated; each host as planned above:")
+    rows = [line.split() for line in lines[start + 2 : start + 5]]
+    assert [row[0] for row in rows] == ["1", "64", "4,096"]
+    assert [row[1] for row in rows] == ["0.2", "15.4", "983.0"]
+    assert "A host fails every 3,000 h" in lines[start + 5]
+
+
+def test_the_same_month_as_json(stagecraft):
+    ran = stagecraft("plan", *GRID, *THERE, "--goodput", "64", "--json")
+    assert ran.code == 0
+    [month] = ran.last_line["goodput"]
+    assert month["hosts"] == 64 and 0.9 < month["useful"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["--goodput", "64"], "--goodput"),
+        (["--goodput", "0", *THERE], "--goodput"),
+        (["--goodput", "4-8", *THERE], "--goodput"),
+        (["--faults", "mtbf=3", *THERE], "--faults"),
+        (["--goodput", "8", "--faults", "mtbv=3", *THERE], "--faults"),
+    ],
+)
+def test_a_month_that_cannot_be_simulated(stagecraft, words, setting):
+    ran = stagecraft("plan", *GRID, *words)
+    assert ran.code == 1
+    assert setting in ran.stderr
