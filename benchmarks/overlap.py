@@ -3,15 +3,17 @@
     python benchmarks/overlap.py [--rounds 5] [--forward-ms 20] [--backward-ms 40]
                                  [--schedule 1f1b --schedule gpipe]
                                  [--stages 2 --stages 4] [--microbatches 8]
+                                 [--virtual-stages 2]
 
 K stages run on emulated devices. The layer of a stage locks its device and sleeps for a fixed time
-per microbatch, so the CPU speed does not matter. The difference from the ideal is the time of the
-engine, of the TensorFlow executor and of waking up. The naive split is the same engine with one
-microbatch, which sleeps as long as all M microbatches together. Both sides are traced first, then
-alternate.
+per microbatch, so the CPU speed does not matter. With V virtual stages, each device has V layers,
+each of which sleeps for one V-th of the time; the bubble is then (K-1)/(V*M+K-1). The difference
+from the ideal is the time of the engine, of the TensorFlow executor and of waking up. The naive
+split is the same engine with one microbatch, which sleeps as long as all M microbatches together.
+Both sides are traced first, then alternate.
 
 Then the profiler records one more step. The last two columns show the share of this step in which
-stages waited, by its timeline, and the prediction (K-1)/(M+K-1).
+stages waited, by its timeline, and the predicted bubble.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--microbatches", type=int, action="append", help=f"default: {MICROBATCHES}"
     )
+    parser.add_argument("--virtual-stages", type=int, action="append", help="default: 1")
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # hides warnings about retracing: each engine is traced once
     sys.setswitchinterval(1e-4)  # a thread must not hold the GIL for long
@@ -66,32 +69,41 @@ def main() -> None:
         f"{args.backward_ms:g} ms backward in every stage; medians of {args.rounds} rounds"
     )
     print(
-        "schedule  stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal  "
-        "bubble  predicted"
+        "schedule  stages  virtual  microbatches  naive ms  step ms  speed-up  ideal  "
+        "share of ideal  bubble  predicted"
     )
-    for name, stages, microbatches in itertools.product(
-        args.schedule or ["1f1b"], args.stages or STAGES, args.microbatches or MICROBATCHES
+    for name, stages, virtual, microbatches in itertools.product(
+        args.schedule or ["1f1b"],
+        args.stages or STAGES,
+        args.virtual_stages or [1],
+        args.microbatches or MICROBATCHES,
     ):
+        if virtual > 1 and microbatches % stages:
+            continue  # the schedule has no order for it
         scale = microbatches / BATCH / 1000
         seconds = args.forward_ms * scale, args.backward_ms * scale  # per example
-        sides = [stepper(name, stages, m, seconds) for m in (1, microbatches)]
+        sides = [
+            stepper(name, stages, 1, 1, seconds),
+            stepper(name, stages, virtual, microbatches, seconds),
+        ]
         rounds = [[timed(step) for step in sides] for _ in range(args.rounds)]
         naive, ours = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
         # Sides alternate, so that a busy machine slows down both.
         found = statistics.median(one / other for one, other in rounds)
-        ideal = schedule.speedup(microbatches, stages)
+        ideal = schedule.speedup(microbatches, stages, virtual)
         with record_ops() as ops:
             sides[1]()
+        waited = idle(find_spans(ops, stages), stages)
         print(
-            f"{name:8}  {stages:6}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  {found:8.3f}  "
-            f"{ideal:5.3f}  {found / ideal:14.1%}  {idle(find_spans(ops)):6.1%}  "
-            f"{schedule.bubble(microbatches, stages):9.1%}",
+            f"{name:8}  {stages:6}  {virtual:7}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  "
+            f"{found:8.3f}  {ideal:5.3f}  {found / ideal:14.1%}  {waited:6.1%}  "
+            f"{schedule.bubble(microbatches, stages, virtual):9.1%}",
             flush=True,
         )
 
 
 def stepper(
-    name: str, stages: int, microbatches: int, seconds: tuple[float, float]
+    name: str, stages: int, virtual: int, microbatches: int, seconds: tuple[float, float]
 ) -> Callable[[], object]:
     """Returns a function that takes one step of a grid; it is traced and warm."""
     settings = TrainingSettings(
@@ -99,7 +111,8 @@ def stepper(
         parallel=ParallelSettings(
             strategy="grid",
             stages=stages,
-            cuts=",".join(f"sleeper{k}" for k in range(stages - 1)),
+            virtual_stages=virtual,
+            cuts=",".join(f"sleeper{k}" for k in range(stages * virtual - 1)),
             microbatches=microbatches,
             schedule=name,
             virtual_devices=max(STAGES),
@@ -110,8 +123,10 @@ def stepper(
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
         with scope:
             hidden = values = keras.Input((CLASSES,))
-            for k in range(stages):
-                hidden = Sleeper(seconds, name=f"sleeper{k}")(hidden)
+            locks = [threading.Lock() for _ in range(stages)]
+            for k in range(stages * virtual):
+                shares = seconds[0] / virtual, seconds[1] / virtual
+                hidden = Sleeper(shares, locks[k % stages], name=f"sleeper{k}")(hidden)
             return keras.Model(values, hidden)
 
     engine = make_engine(None, devices, settings, 1000, build)
@@ -129,11 +144,11 @@ def data() -> tf.data.Dataset:
 class Sleeper(keras.layers.Layer):
     """Scales its inputs. Both passes keep the device busy for a fixed time."""
 
-    def __init__(self, seconds: tuple[float, float], name: str):
-        """Sets the seconds per example, forward and backward."""
+    def __init__(self, seconds: tuple[float, float], busy: threading.Lock, name: str):
+        """Sets the seconds per example, forward and backward, and the lock of the device."""
         super().__init__(name=name)
         self._seconds = seconds
-        self._busy = threading.Lock()
+        self._busy = busy
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")

@@ -82,7 +82,12 @@ def run_fn(fn_args: Any) -> None:
             rank=context.task.ranked,
             chief=chief,
             timeline=Timeline(
-                parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
+                parallel.timeline_step,
+                run_dir,
+                parallel.microbatches,
+                parallel.stages,
+                parallel.virtual_stages,
+                parallel.accumulate,
             ),
             profile=profile,
             watch=Watch(train, context.task),

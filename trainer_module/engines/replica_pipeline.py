@@ -49,7 +49,10 @@ class ReplicaPipeline:
         self._train = settings.train
         self._dtype = step_metrics.metrics_dtype(settings)
         parallel = settings.parallel
-        self._passes = schedule.in_order(parallel.schedule, parallel.microbatches, len(stages))
+        self._passes = schedule.in_order(
+            parallel.schedule, parallel.microbatches, parallel.stages, parallel.virtual_stages
+        )
+        self._devices = parallel.stages
         self._parts = parts
         self.passes_back: list[list[bool]] = [[]]
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
@@ -67,8 +70,8 @@ class ReplicaPipeline:
     ) -> list[PartialSums]:
         """All microbatches forward and backward; the sums of each stage.
 
-        Data dependencies order the passes across stages. Within a stage, each pass waits for the
-        one before it: otherwise the executor would alternate between all microbatches.
+        Data dependencies order the passes across devices. On a device, each pass waits for the one
+        before it: otherwise the executor would alternate between all microbatches.
 
         Args:
             batch: each tensor ``[microbatches, examples, ...]``.
@@ -78,9 +81,10 @@ class ReplicaPipeline:
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
         sums: dict[int, PartialSums] = {}
-        latest: list[list[tf.Tensor]] = [[] for _ in self.stages]
+        latest: list[list[tf.Tensor]] = [[] for _ in range(self._devices)]
         for direction, k, m in self._passes:
-            with self.stages[k].scope(f"{direction}{m}", after=latest[k]):
+            device = k % self._devices
+            with self.stages[k].scope(f"{direction}{m}", after=latest[device]):
                 if direction == schedule.FORWARD:
                     part = batches.take(batch, m)
                     source = passed[k - 1, m].outputs if k else part.inputs
@@ -88,13 +92,13 @@ class ReplicaPipeline:
                     inputs = tf.nest.map_structure(tf.identity, source)
                     with tf.control_dependencies(tf.nest.flatten(inputs)):
                         passed[k, m] = self._forward(k, values[k], inputs, part, rows[m], step)
-                    latest[k] = tf.nest.flatten(passed[k, m].outputs)
+                    latest[device] = tf.nest.flatten(passed[k, m].outputs)
                     continue
                 forward = passed.pop((k, m))
                 arrived = {i: tf.identity(v) for i, v in incoming.pop((k, m), {}).items()}
                 with tf.control_dependencies(list(arrived.values())):
                     gradients, back = self._backward(k, values[k][0], forward, arrived, scale)
-                latest[k] = [*gradients, *back.values()]
+                latest[device] = [*gradients, *back.values()]
                 incoming[k - 1, m] = back
             with self.stages[k].scope("accumulate"):
                 new = PartialSums(gradients, forward.changed, self._metrics(forward))

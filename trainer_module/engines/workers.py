@@ -55,7 +55,7 @@ class Workers:
             plan = planner.make_plan(model, settings, devices)
             self._chiefs([tf.constant([names.index(cut) for cut in plan.cuts], tf.int64)])
             return plan
-        (chosen,) = self._chiefs([tf.zeros([parallel.stages - 1], tf.int64)])
+        (chosen,) = self._chiefs([tf.zeros([parallel.model_parts - 1], tf.int64)])
         cuts = ",".join(names[index] for index in chosen)
         known = parallel.model_copy(update={"cuts": cuts or "auto", "costs": "flops"})
         return planner.make_plan(model, settings.model_copy(update={"parallel": known}), devices)

@@ -45,9 +45,9 @@ class Topology:
         """``(w, n)``: each global batch has n equal parts, of which this process takes the w-th."""
         return (self.worker, self.workers) if capabilities(self.strategy).in_step else (0, 1)
 
-    def device(self, replica: int, stage: int) -> str:
-        """Where a stage of one of this worker's replicas lies, such as ``"GPU:1"``."""
-        return self.devices[replica * self.stages + stage]
+    def device(self, replica: int, part: int) -> str:
+        """Where a part of the model of one of this worker's replicas lies, such as ``"GPU:1"``."""
+        return self.devices[replica * self.stages + part % self.stages]
 
     def fitting_batch(self, size: int) -> int:
         """The smallest batch, from ``size`` examples on, that every replica has a part of."""

@@ -18,6 +18,7 @@ def check(
 ) -> None:
     """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
+    _virtual_stages(parallel)
     _cuts(parallel, strategy)
     refuse(parallel)
     _workers(parallel, strategy)
@@ -101,8 +102,37 @@ def _stages(parallel: ParallelSettings, strategy: Capabilities) -> None:
         )
 
 
+def _virtual_stages(parallel: ParallelSettings) -> None:
+    """Refuses what the interleaved schedule cannot order."""
+    virtual, stages = parallel.virtual_stages, parallel.stages
+    if virtual == 1:
+        return
+    if stages == 1:
+        raise SettingError(
+            "parallel.virtual_stages",
+            virtual,
+            "needs several stages, whose devices then take turns",
+            "parallel.strategy: grid with parallel.stages: 2, or parallel.virtual_stages: 1",
+        )
+    if parallel.schedule != "1f1b":
+        raise SettingError(
+            "parallel.schedule",
+            parallel.schedule,
+            f"does not support parallel.virtual_stages: {virtual}",
+            "parallel.schedule: 1f1b",
+        )
+    if parallel.microbatches % stages:
+        raise SettingError(
+            "parallel.microbatches",
+            parallel.microbatches,
+            f"is not divisible by parallel.stages: {stages}, as parallel.virtual_stages: {virtual} "
+            "needs it",
+            f"parallel.microbatches: {-(-parallel.microbatches // stages) * stages}",
+        )
+
+
 def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
-    names, wanted = parallel.cut_names, parallel.stages - 1
+    names, wanted = parallel.cut_names, parallel.model_parts - 1
     if not names:
         return
     if not wanted:
@@ -115,15 +145,20 @@ def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
             shown=repr(parallel.cuts),
         )
     _refuse_duplicates("parallel.cuts", "layer", names)
-    if len(names) != wanted:
-        raise SettingError(
-            "parallel.cuts",
-            parallel.cuts,
-            f"makes {len(names) + 1} stages, but parallel.stages is {parallel.stages}",
-            f"parallel.stages: {len(names) + 1}, name {wanted} layer{'s' if wanted > 1 else ''}, "
-            "or use parallel.cuts: auto",
-            shown=repr(parallel.cuts),
-        )
+    if len(names) == wanted:
+        return
+    noun, stages = "stages", f"parallel.stages: {len(names) + 1}, "
+    counts = f"parallel.stages is {parallel.stages}"
+    if parallel.virtual_stages > 1:
+        noun, stages = "parts", ""
+        counts += f" and parallel.virtual_stages is {parallel.virtual_stages}"
+    raise SettingError(
+        "parallel.cuts",
+        parallel.cuts,
+        f"makes {len(names) + 1} {noun}, but {counts}",
+        f"{stages}name {wanted} layer{'s' if wanted > 1 else ''}, or use parallel.cuts: auto",
+        shown=repr(parallel.cuts),
+    )
 
 
 def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:

@@ -26,10 +26,16 @@ class ParallelSettings(Settings):
     stages: int = Field(
         1, ge=1, description="parts of the model, each on its own device; more than 1 needs grid"
     )
+    virtual_stages: int = Field(
+        1,
+        ge=1,
+        description="parts of the model on the device of each stage, which take turns "
+        "(interleaved 1f1b); more than 1 makes the bubble smaller, and copies more",
+    )
     cuts: str = Field(
         "auto",
-        description="where the model is cut: auto, or the last layer of each stage except the "
-        "final one, separated by commas",
+        description="where the model is cut: auto, or the last layer of each part except the "
+        "final one, separated by commas; a part is a stage, or a virtual stage",
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
@@ -170,6 +176,11 @@ class ParallelSettings(Settings):
     def device_names(self) -> tuple[str, ...]:
         """Names, such as ``("GPU:0", "GPU:1")``, replica by replica; () for ``auto``."""
         return () if self.devices == "auto" else tuple(self.devices.split(","))
+
+    @property
+    def model_parts(self) -> int:
+        """Number of parts that the model is cut into; part p is on the device of stage p mod K."""
+        return self.stages * self.virtual_stages
 
     @property
     def parts(self) -> int:

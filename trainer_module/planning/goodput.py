@@ -141,19 +141,20 @@ def spans(
     Args:
         jitter: relative standard deviation of the time of a pass.
     """
-    stages = len(plan.stages)
+    devices = len(plan.devices[0])
     means = {
         schedule.FORWARD: [stage.forward_seconds or 0.0 for stage in plan.stages],
         schedule.BACKWARD: [stage.backward_seconds or 0.0 for stage in plan.stages],
     }
     sigma = math.sqrt(math.log1p(jitter**2))
-    free = [np.zeros((samples, replicas)) for _ in range(stages)]
+    free = [np.zeros((samples, replicas)) for _ in range(devices)]
     ends: dict[schedule.Pass, np.ndarray] = {}
-    for now in schedule.in_order(plan.schedule, plan.microbatches, stages):
+    for now in schedule.in_order(plan.schedule, plan.microbatches, devices, plan.virtual_stages):
         before = 1 if now.direction == schedule.BACKWARD else -1
         noise = draw.lognormal(-(sigma**2) / 2, sigma, (samples, replicas))
         ready = ends.pop(now._replace(stage=now.stage + before), 0.0)
-        begin = np.maximum(free[now.stage], ready)
-        free[now.stage] = ends[now] = begin + means[now.direction][now.stage] * noise
+        device = now.stage % devices
+        begin = np.maximum(free[device], ready)
+        free[device] = ends[now] = begin + means[now.direction][now.stage] * noise
     latest: np.ndarray = np.maximum.reduce(free)
     return latest

@@ -52,6 +52,7 @@ class Suggestion:
     replicas: int
     stages: int
     microbatches: int
+    virtual_stages: int
     cuts: str
     memory_bytes: int
     """Bytes on the device that needs the most."""
@@ -68,6 +69,9 @@ class Plan:
     workers: int
     devices: list[list[str]]
     """Devices of one worker: per replica, a device for each stage."""
+    virtual_stages: int = 1
+    """Parts of the model on each device. ``stages`` below are these parts: the device of part p is
+    number p mod K."""
     batch_size: int
     """Examples of a step, over all devices."""
     accumulate: int
@@ -81,7 +85,7 @@ class Plan:
     stages: list[StagePlan]
     tied: list[TiedWeight]
     bubble: float
-    """``(K - 1) / (M + K - 1)``, for equal stages."""
+    """``(K - 1) / (V * M + K - 1)``, for equal stages."""
     idle: float
     step_seconds: float | None
     all_reduce_seconds: float | None

@@ -61,11 +61,12 @@ def make_plan(
     """
     parallel = settings.parallel
     named = parallel.cuts != "auto"
-    chosen = partition.named_cuts(model, parallel.stages, parallel.cuts) if named else []
-    for names in partition.all_cuts(model, parallel.stages, chosen):
+    parts = parallel.model_parts
+    chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
+    for names in partition.all_cuts(model, parts, chosen):
         pieces = partition.split(model, names)
         stage_costs = costs.stage_costs(pieces, inputs.of(model))
-        if partition.is_even([cost.flops for cost in stage_costs], max(2, parallel.stages)):
+        if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
             break
     factors = work.backward(stage_costs, remat=parallel.remat)
     unit, links = "flops", work.Links()
@@ -97,7 +98,7 @@ def make_plan(
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
     planned = work.Work(stage_costs, times, settings, links, memory)
     named_starts = [names.index(name) + 1 for name in chosen]
-    starts = named_starts if named else planned.cut(parallel.stages)
+    starts = named_starts if named else planned.cut(parts)
     if starts is None or not planned.fits(starts):
         raise planned.refusal(starts, source)
     step = planned.step(starts)
@@ -110,6 +111,7 @@ def make_plan(
         strategy=parallel.strategy,
         workers=parallel.workers,
         devices=[list(row) for row in zip(*[iter(devices)] * parallel.stages, strict=True)],
+        virtual_stages=parallel.virtual_stages,
         batch_size=settings.train.batch_size,
         accumulate=parallel.accumulate,
         microbatches=parallel.microbatches,
@@ -120,8 +122,8 @@ def make_plan(
         cuts_asked=parallel.cuts,
         stages=stages,
         tied=planned.tied(starts),
-        bubble=schedule.bubble(parallel.microbatches, parallel.stages),
-        idle=schedule.idle(step.slots),
+        bubble=schedule.bubble(parallel.microbatches, parallel.stages, parallel.virtual_stages),
+        idle=schedule.idle(step.slots, parallel.stages),
         step_seconds=step.length if in_seconds else None,
         all_reduce_seconds=step.all_reduce if in_seconds and known else None,
         network_gbit=network_gbit if crosses else None,
@@ -144,15 +146,17 @@ def _limit(
     parallel: ParallelSettings, shares: Sequence[float], step: work.Step, network: float | None
 ) -> str:
     """The main reason why the speedup is not ideal."""
-    stages, microbatches, slowest = parallel.stages, parallel.microbatches, max(shares)
-    bubble = schedule.bubble(microbatches, stages)
+    stages, microbatches = parallel.stages, parallel.microbatches
+    of_devices = [sum(shares[device::stages]) for device in range(stages)]
+    slowest = max(of_devices)
+    bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
     if work.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "
         "the time)": bubble,
-        f"stage {shares.index(slowest)} (it takes {slowest:.0%} of the time; equal stages take "
+        f"stage {of_devices.index(slowest)} (it takes {slowest:.0%} of the time; equal stages take "
         f"{1 / stages:.0%} each)": 1 - 1 / (stages * slowest),
         exchanged: step.all_reduce / step.length,
     }
@@ -183,6 +187,7 @@ def _faster(planned: work.Work, pieces: int, speedup: float, available: int) -> 
             replicas=changed.replicas,
             stages=changed.stages,
             microbatches=changed.microbatches,
+            virtual_stages=changed.virtual_stages,
             cuts=changed.cuts,
             memory_bytes=round(max(other.sizes(starts))),
             speedup=gain,
@@ -202,6 +207,7 @@ def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[T
                     "replicas": replicas,
                     "stages": stages,
                     "microbatches": microbatches,
+                    "virtual_stages": 1,
                     "cuts": "auto",
                 }
                 parallel = settings.parallel.model_dump() | changes

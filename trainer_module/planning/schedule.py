@@ -19,6 +19,14 @@ microbatches.
     stage 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---
     stage 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---
     stage 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---
+
+interleaved 1f1b (the same paper, section 2.2.2): the model has V times as many parts as there are
+devices, its *virtual stages*. Part p is on device p mod K, so that a microbatch comes to each
+device V times. Passes are V times shorter, and so is the bubble; copies are V times as many. Here
+with 2 devices, V = 2 and 4 microbatches; the number in front is that of the part:
+
+    device 0  0F0 0F1 2F0 2F1 0F2     2B0---- 0F3 2B1---- 2F2 0B0---- 2F3 0B1----     2B2---- …
+    device 1      1F0 1F1 3F0 3B0---- 3F1 3B1---- 1F2 1B0---- 1F3 1B1---- 3F2 3B2---- 3F3 …
 """
 
 from __future__ import annotations
@@ -37,6 +45,7 @@ class Pass(NamedTuple):
     direction: str
     """``FORWARD`` or ``BACKWARD``."""
     stage: int
+    """Of the parts of the model, its number."""
     microbatch: int
 
 
@@ -49,8 +58,17 @@ class Slot(NamedTuple):
     """End, in the unit of ``begin``: seconds by default."""
 
 
-def passes(name: str, microbatches: int, stages: int) -> list[list[Pass]]:
-    """The passes of each stage, in order; ``name`` is one of ``SCHEDULES``."""
+def passes(name: str, microbatches: int, stages: int, virtual: int = 1) -> list[list[Pass]]:
+    """The passes of each device, in order.
+
+    Args:
+        name: one of ``SCHEDULES``.
+        stages: number of devices.
+        virtual: parts of the model on each device; more than 1 needs ``1f1b``, and a multiple of
+            ``stages`` as ``microbatches``.
+    """
+    if virtual > 1:
+        return [_interleaved(device, microbatches, stages, virtual) for device in range(stages)]
     result = []
     for stage in range(stages):
         forward = [Pass(FORWARD, stage, m) for m in range(microbatches)]
@@ -59,11 +77,28 @@ def passes(name: str, microbatches: int, stages: int) -> list[list[Pass]]:
             result.append(forward + backward[::-1])
             continue
         ahead = min(stages - stage, microbatches)
-        order = forward[:ahead]
-        for m in range(microbatches):
-            order += [backward[m], *forward[ahead + m : ahead + m + 1]]
-        result.append(order)
+        result.append(_alternating(forward, backward, ahead))
     return result
+
+
+def _interleaved(device: int, microbatches: int, stages: int, virtual: int) -> list[Pass]:
+    """The passes of a device: groups of ``stages`` microbatches, through one part after another."""
+    count, group = microbatches * virtual, stages * virtual
+    forward, backward = [], []
+    for index in range(count):
+        chunk, microbatch = index % group // stages, index // group * stages + index % stages
+        forward.append(Pass(FORWARD, chunk * stages + device, microbatch))
+        backward.append(Pass(BACKWARD, (virtual - 1 - chunk) * stages + device, microbatch))
+    ahead = 2 * (stages - device - 1) + (virtual - 1) * stages + 1
+    return _alternating(forward, backward, min(ahead, count))
+
+
+def _alternating(forward: Sequence[Pass], backward: Sequence[Pass], ahead: int) -> list[Pass]:
+    """The first ``ahead`` forward passes; then a backward and a forward pass in turn."""
+    order = list(forward[:ahead])
+    for index, back in enumerate(backward):
+        order += [back, *forward[ahead + index : ahead + index + 1]]
+    return order
 
 
 def timetable(
@@ -73,25 +108,29 @@ def timetable(
     copies: Sequence[float] = (),
     copies_back: Sequence[float] | None = None,
 ) -> list[Slot]:
-    """The time of each pass, if each begins as soon as its stage is free and its inputs are there.
+    """The time of each pass, if each begins as soon as its device is free and its inputs are there.
 
-    ``forward`` and ``backward``: per stage, the duration of a microbatch's pass; ``copies``, and
-    ``copies_back`` of gradients: per stage but the last, to the next stage (None: as ``copies``).
+    Args:
+        orders: of each device.
+        forward: duration of a microbatch's pass, for each part of the model.
+        backward: the same.
+        copies: time to the next part, for each part but the last.
+        copies_back: the same of gradients; None: as ``copies``.
     """
-    copies = copies or [0.0] * (len(orders) - 1)
+    copies = copies or [0.0] * (len(forward) - 1)
     durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
     ends: dict[Pass, float] = {}
     slots = []
     free = [0.0] * len(orders)
     waiting = [list(reversed(order)) for order in orders]
     while any(waiting):
-        for stage, rest in enumerate(waiting):
-            while rest and (ready := _ready(rest[-1], ends, durations, len(orders))) is not None:
+        for device, rest in enumerate(waiting):
+            while rest and (ready := _ready(rest[-1], ends, durations, len(forward))) is not None:
                 now = rest.pop()
-                begin = max(free[stage], ready)
-                took = forward[stage] if now.direction == FORWARD else backward[stage]
-                free[stage] = ends[now] = begin + took
-                slots.append(Slot(now, begin, free[stage]))
+                begin = max(free[device], ready)
+                took = forward[now.stage] if now.direction == FORWARD else backward[now.stage]
+                free[device] = ends[now] = begin + took
+                slots.append(Slot(now, begin, free[device]))
     return sorted(slots, key=lambda slot: (slot.begin, slot.end))
 
 
@@ -107,14 +146,14 @@ def _ready(
     return None if end is None else end + copies[direction][min(stage, other)]
 
 
-def in_order(name: str, microbatches: int, stages: int) -> list[Pass]:
-    """All passes of all stages, each after the passes that it needs."""
-    orders = passes(name, microbatches, stages)
-    return [slot.done for slot in timetable(orders, [1.0] * stages, [2.0] * stages)]
+def in_order(name: str, microbatches: int, stages: int, virtual: int = 1) -> list[Pass]:
+    """All passes of all devices, each after the passes that it needs; see :func:`passes`."""
+    orders, parts = passes(name, microbatches, stages, virtual), stages * virtual
+    return [slot.done for slot in timetable(orders, [1.0] * parts, [2.0] * parts)]
 
 
 def held(order: Iterable[Pass]) -> int:
-    """The most microbatches that a stage holds between forward and backward pass."""
+    """The most microbatches that are held between forward and backward pass."""
     most = now = 0
     for done in order:
         now += 1 if done.direction == FORWARD else -1
@@ -127,35 +166,40 @@ def span(slots: Sequence[Slot]) -> float:
     return max(slot.end for slot in slots) - min(slot.begin for slot in slots)
 
 
-def idle(slots: Sequence[Slot]) -> float:
-    """The measured bubble: the share of the time in which the stages of a replica are idle."""
-    stages = len({slot.done.stage for slot in slots})
+def idle(slots: Sequence[Slot], stages: int) -> float:
+    """The measured bubble: the share of the time in which the devices of a replica are idle."""
     return 1 - sum(slot.end - slot.begin for slot in slots) / (stages * span(slots))
 
 
-def bubble(microbatches: int, stages: int) -> float:
-    """The share of the time in which a stage waits: ``(K - 1) / (M + K - 1)``.
+def bubble(microbatches: int, stages: int, virtual: int = 1) -> float:
+    """The share of the time in which a device waits: ``(K - 1) / (V * M + K - 1)``.
 
-    This is GPipe's "bubble overhead" (section 2.3), for stages that take equally long and copies
-    that take no time. It holds for both schedules.
+    With V = 1, this is GPipe's "bubble overhead" (section 2.3), for stages that take equally long
+    and copies that take no time. It holds for all schedules.
     """
-    return (stages - 1) / (microbatches + stages - 1)
+    return (stages - 1) / (virtual * microbatches + stages - 1)
 
 
-def speedup(microbatches: int, stages: int) -> float:
-    """The highest speedup over one device: ``M * K / (M + K - 1)``."""
-    return microbatches * stages / (microbatches + stages - 1)
+def speedup(microbatches: int, stages: int, virtual: int = 1) -> float:
+    """The highest speedup over one device: ``K * (1 - bubble)``."""
+    return stages * (1 - bubble(microbatches, stages, virtual))
 
 
-def picture(slots: Sequence[Slot]) -> str:
-    """Draws the passes, a line for each stage, as above; a unit of time is three characters."""
+def picture(slots: Sequence[Slot], stages: int) -> str:
+    """Draws the passes, a line for each device, as above.
+
+    A unit of time is three characters; with virtual stages it is four.
+    """
+    parts = 1 + max(slot.done.stage for slot in slots)
+    noun, unit = ("stage", 3) if parts == stages else ("device", 4)
     lines = []
-    for stage in sorted({slot.done.stage for slot in slots}):
+    for device in range(stages):
         line = ""
         for done, begin, end in slots:
-            if done.stage == stage:
-                width = round(end - begin) * 3 - 1
+            if done.stage % stages == device:
+                width = round(end - begin) * unit - 1
                 text = f"{done.direction[0].upper()}{done.microbatch}"
-                line = line.ljust(round(begin) * 3) + text.ljust(width, "-")[:width] + " "
-        lines.append(f"stage {stage}  {line.rstrip()}")
+                text = text if parts == stages else f"{done.stage}{text}"
+                line = line.ljust(round(begin) * unit) + text.ljust(width, "-")[:width] + " "
+        lines.append(f"{noun} {device}  {line.rstrip()}")
     return "\n".join(lines)

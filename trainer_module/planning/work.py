@@ -88,31 +88,39 @@ class Work:
         other._free = self._free
         return other
 
-    def cut(self, stages: int) -> list[int] | None:
-        """First pieces of all stages but the first; None: no cuts fit into memory."""
+    def cut(self, parts: int) -> list[int] | None:
+        """First pieces of all parts of the model but the first; None: no cuts fit into memory."""
         weighed = [
             (sum(times), piece.parameters)
             for times, piece in zip(self._times, self._pieces, strict=True)
         ]
 
-        def fits(stage: int, begin: int, end: int) -> bool:
-            return self._bytes(begin, end, stage, stages) <= self._memory
+        # The parts of a device divide its memory evenly.
+        most = self._memory / self.settings.parallel.virtual_stages
+
+        def fits(part: int, begin: int, end: int) -> bool:
+            return self._bytes(begin, end, part, parts) <= most
 
         sending: list[float] = []
         if any(piece.output_tensors > 1 for piece in self._pieces[:-1]):
             # Without a known link, a byte counts as one operation.
             link = self._links.devices if self._links.devices < math.inf else 1.0
             sending = [piece.output_bytes / link for piece in self._pieces[:-1]]
-        if stages not in self._free:
-            self._free[stages] = balance(weighed, stages, sending=sending)
-        free = self._free[stages]
+        if parts not in self._free:
+            self._free[parts] = balance(weighed, parts, sending=sending)
+        free = self._free[parts]
         if free is None or self.fits(free):
             return free
-        return balance(weighed, stages, fits, sending)
+        return balance(weighed, parts, fits, sending)
 
     def fits(self, starts: Sequence[int]) -> bool:
-        """Whether every stage fits into its device's memory."""
-        return max(self.sizes(starts)) <= self._memory
+        """Whether the parts on every device fit into its memory."""
+        sizes, stages = self.sizes(starts), self._devices(len(starts) + 1)
+        return max(sum(sizes[device::stages]) for device in range(stages)) <= self._memory
+
+    def _devices(self, parts: int) -> int:
+        """Number of devices that hold the parts of a replica."""
+        return parts // self.settings.parallel.virtual_stages
 
     def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
         """The error for a model that does not fit into memory, which ``source`` defines."""
@@ -125,8 +133,8 @@ class Work:
             problem += f"parallel.stages: {parallel.stages}, no cut makes each stage small enough"
         remat = "" if parallel.remat else "parallel.remat: true, or "
         use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
-        for stages in range(parallel.stages, len(self._pieces) + 1):
-            if self.cut(stages) is not None:
+        for stages in range(parallel.stages, len(self._pieces) // parallel.virtual_stages + 1):
+            if self.cut(stages * parallel.virtual_stages) is not None:
                 cuts = capabilities(parallel.strategy).cuts_model
                 grid = "" if cuts else "parallel.strategy: grid, "
                 auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
@@ -145,7 +153,7 @@ class Work:
         return list(itertools.pairwise([0, *starts, len(self._pieces)]))
 
     def sizes(self, starts: Sequence[int]) -> list[float]:
-        """Bytes that each stage takes on its device."""
+        """Bytes that each part takes on its device."""
         bounds = self._bounds(starts)
         return [
             self._bytes(begin, end, stage, len(bounds)) for stage, (begin, end) in enumerate(bounds)
@@ -175,7 +183,8 @@ class Work:
         trained = pieces[len(frozen) :]
         if not trained:
             return weights
-        held = _held(parallel.schedule, microbatches, stages)[stage] * examples
+        devices, virtual = self._devices(stages), parallel.virtual_stages
+        held = _held(parallel.schedule, microbatches, devices, virtual)[stage] * examples
         incoming = held * trained[0].input_bytes
         activations = sum(piece.activation_bytes for piece in trained)
         if not parallel.remat:
@@ -236,9 +245,11 @@ class Work:
         copies = [size * self._pieces[end - 1].output_bytes / link for _, end in bounds[:-1]]
         trained = [end > self._first for _, end in bounds[:-1]]
         back = [each if wanted else 0.0 for each, wanted in zip(copies, trained, strict=True)]
-        orders = schedule.passes(parallel.schedule, microbatches, len(bounds))
+        devices, virtual = self._devices(len(bounds)), parallel.virtual_stages
+        orders = schedule.passes(parallel.schedule, microbatches, devices, virtual)
         slots = schedule.timetable(orders, forward, backward, copies, back)
-        gradients = [self._width * self._parameters(*b, trained=True, held=True) for b in bounds]
+        of_parts = [self._width * self._parameters(*b, trained=True, held=True) for b in bounds]
+        gradients = [sum(of_parts[device::devices]) for device in range(devices)]
         weights = self._width * self._parameters(0, len(self._pieces))
         all_reduce = exchange_seconds(parallel, gradients, weights, self._links)
         tied = sum(weight.bytes for weight in self.tied(starts)) / link
@@ -280,9 +291,13 @@ class Work:
 
 
 @functools.cache
-def _held(name: str, microbatches: int, stages: int) -> list[int]:
-    """Number of microbatches whose activations each stage holds at once."""
-    return [schedule.held(order) for order in schedule.passes(name, microbatches, stages)]
+def _held(name: str, microbatches: int, stages: int, virtual: int) -> list[int]:
+    """The most microbatches whose activations each part of the model holds at once."""
+    orders = schedule.passes(name, microbatches, stages, virtual)
+    return [
+        schedule.held(now for now in orders[part % stages] if now.stage == part)
+        for part in range(stages * virtual)
+    ]
 
 
 class Links(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,11 +39,16 @@ def measured(timeline: dict[str, Any]) -> Chart | None:
     spans = timeline["spans"]
     if not spans:
         return None
-    places = sorted({(span["replica"], span["stage"]) for span in spans})
+    stages = timeline.get("stages", math.inf)  # an old timeline has no virtual stages
+
+    def place(span: dict[str, Any]) -> tuple[int, int]:
+        return span["replica"], int(span["stage"] % stages)
+
+    places = sorted(set(map(place, spans)))
     rows = [f"replica {r}, stage {s}" for r, s in places]
     bars = [
         Bar(
-            places.index((span["replica"], span["stage"])),
+            places.index(place(span)),
             1e3 * span["begin"],
             1e3 * span["end"],
             span["what"],
@@ -60,10 +66,11 @@ def measured(timeline: dict[str, Any]) -> Chart | None:
 
 def planned(plan: dict[str, Any]) -> Chart | None:
     """The planned step of one replica; None without stages."""
-    stages = plan["stages"]
+    stages, virtual = plan["stages"], plan.get("virtual_stages", 1)
     if len(stages) < 2:
         return None
-    orders = schedule.passes(plan["schedule"], plan["microbatches"], len(stages))
+    devices = len(stages) // virtual
+    orders = schedule.passes(plan["schedule"], plan["microbatches"], devices, virtual)
     unit = sum(stage["share"] for stage in stages) * plan["microbatches"] / 100
     back = [stage.get("backward_share", _BACKWARD) for stage in stages]
     forward = [stage["share"] * (1 - b) / unit for stage, b in zip(stages, back, strict=True)]
@@ -71,7 +78,7 @@ def planned(plan: dict[str, Any]) -> Chart | None:
     slots = schedule.timetable(orders, forward, backward)
     bars = [
         Bar(
-            done.stage,
+            done.stage % devices,
             begin,
             end,
             done.direction,
@@ -81,7 +88,7 @@ def planned(plan: dict[str, Any]) -> Chart | None:
         for done, begin, end in slots
     ]
     alt = f"The planned step of one replica: stages are idle for {plan['idle']:.0%} of the time."
-    rows = [f"planned, stage {number}" for number in range(len(stages))]
+    rows = [f"planned, stage {number}" for number in range(devices)]
     return Chart("As planned", _chart("planned", rows, bars, alt, scale=False))
 
 

@@ -18,12 +18,12 @@ _TIMES = {
 
 def plan_text(plan: Plan) -> str:
     """What ``stagecraft plan`` prints."""
-    stages = len(plan.stages)
+    parts = len(plan.stages)
     paragraphs = [
         _heading(plan),
         "\n".join(f"replica {index}  {' → '.join(row)}" for index, row in enumerate(plan.devices)),
         _table(plan),
-        _diagram(plan) if stages > 1 or plan.microbatches > 1 else "",
+        _diagram(plan) if parts > 1 or plan.microbatches > 1 else "",
         _figures(plan),
     ]
     return "\n\n".join(filter(None, paragraphs))
@@ -36,7 +36,7 @@ def _heading(plan: Plan) -> str:
         examples += f", in {plan.accumulate} accumulation steps"
     if plan.microbatches > 1:
         examples += f", in {plan.microbatches} microbatches of {plan.microbatch_size:,}"
-    grid = f"{replicas} × {len(plan.stages)} (replicas × stages)"
+    grid = f"{replicas} × {len(plan.devices[0])} (replicas × stages)"
     if plan.workers > 1:
         grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
     return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
@@ -46,10 +46,12 @@ def _table(plan: Plan) -> str:
     seconds = plan.stages[0].forward_seconds is not None
     names = ["stage", "layers", "", "parameters", "MFLOP", "activations", "memory", "time share"]
     rows = [[*names, *(["forward", "backward"] if seconds else [])]]
+    devices = len(plan.devices[0])
     for number, stage in enumerate(plan.stages):
         rows.append(
             [
-                str(number),
+                str(number % devices)
+                + (f".{number // devices}" if plan.virtual_stages > 1 else ""),
                 str(stage.layers),
                 f"{stage.first} … {stage.last}",
                 f"{stage.parameters:,}",
@@ -70,22 +72,25 @@ def _table(plan: Plan) -> str:
         for row in rows
     ]
     legend = "MFLOP (forward pass) and activations: per example; memory: peak of the device"
+    if plan.virtual_stages > 1:
+        legend = legend.replace("peak of the device", "peak of the part; a device needs their sum")
+        legend = f"stage S.V: virtual stage V on the device of stage S; {legend}"
     return "\n".join([*lines, legend + ("; times: per microbatch" if seconds else "")])
 
 
 def _diagram(plan: Plan) -> str:
-    stages = len(plan.stages)
-    orders = schedule.passes(plan.schedule, plan.microbatches, stages)
-    slots = schedule.timetable(orders, [1.0] * stages, [2.0] * stages)
+    stages, parts = len(plan.devices[0]), len(plan.stages)
+    orders = schedule.passes(plan.schedule, plan.microbatches, stages, plan.virtual_stages)
+    slots = schedule.timetable(orders, [1.0] * parts, [2.0] * parts)
     lines = [
         line if len(line) <= _WIDEST else line[: _WIDEST - 2] + " …"
-        for line in schedule.picture(slots).splitlines()
+        for line in schedule.picture(slots, stages).splitlines()
     ]
     return "\n".join([f"{plan.schedule}, drawn with equal stages:", *lines])
 
 
 def _figures(plan: Plan) -> str:
-    stages, microbatches = len(plan.stages), plan.microbatches
+    stages, microbatches = len(plan.devices[0]), plan.microbatches
     used = strategy.find(plan.strategy)
     lines = [f"times         {_TIMES[plan.times]}"]
     if plan.step_seconds is not None:
@@ -104,9 +109,11 @@ def _figures(plan: Plan) -> str:
         size = _size(sum(tied.bytes for tied in plan.tied))
         lines.append(f"tied weights  {weights}: {size} between stages in each step")
     if stages > 1:
+        several = plan.virtual_stages > 1
+        virtual, given = ("V * ", f", V = {plan.virtual_stages}") if several else ("", "")
         lines.append(
-            f"bubble        {plan.bubble:.1%} = (K - 1) / (M + K - 1), K = {stages}, M = "
-            f"{microbatches}; {plan.idle:.1%} with these stages"
+            f"bubble        {plan.bubble:.1%} = (K - 1) / ({virtual}M + K - 1), K = {stages}, M = "
+            f"{microbatches}{given}; {plan.idle:.1%} with these stages"
         )
     lines.append(f"speed-up      {plan.speedup:.2f} over one device (at most {plan.ideal_speedup})")
     if stages > 1:
@@ -122,6 +129,7 @@ def _figures(plan: Plan) -> str:
             "replicas": len(plan.devices),
             "stages": stages,
             "microbatches": microbatches,
+            "virtual_stages": plan.virtual_stages,
             "cuts": plan.cuts_asked,
         }
         changes = [

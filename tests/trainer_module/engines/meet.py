@@ -1,14 +1,14 @@
 """Lets the microbatches of a grid meet inside its stages, and writes down who was where.
 
-    python meet.py SCHEDULE:STAGESxMICROBATCHES…
+    python meet.py SCHEDULE:STAGESxVIRTUALxMICROBATCHES…
 
 A microbatch leaves its stage only when all that the schedule has at the same time are inside
 theirs: an engine that computes them one after the other never comes to an end, but for the
 time-out. Prints a line of JSON for each grid:
 
-    order       for each stage: way and microbatch of the passes as they came in
+    order       for each device: the passes as they came in
     together    the most that were inside at once
-    crowded     whether two were ever inside one stage
+    crowded     whether two were ever on one device
 """
 
 import json
@@ -35,30 +35,33 @@ MOST_STAGES = 3
 class Clock:
     """All passes, at their times."""
 
-    def __init__(self, name: str, microbatches: int, stages: int):
-        orders = schedule.passes(name, microbatches, stages)
+    def __init__(self, name: str, microbatches: int, stages: int, virtual: int):
+        orders = schedule.passes(name, microbatches, stages, virtual)
+        parts = stages * virtual
         cycles: dict[float, list[schedule.Pass]] = {}
         # A pass back is as long as one forward: all that is at one time begins and ends together.
-        for slot in schedule.timetable(orders, [1.0] * stages, [1.0] * stages):
+        for slot in schedule.timetable(orders, [1.0] * parts, [1.0] * parts):
             cycles.setdefault(slot.begin, []).append(slot.done)
         self._meetings = {}
         for cycle in cycles.values():
             self._meetings.update(dict.fromkeys(cycle, threading.Barrier(len(cycle))))
         self._lock = threading.Lock()
         self._inside: list[int] = []
-        self.order: list[list[tuple[str, int]]] = [[] for _ in range(stages)]
+        self._devices = stages
+        self.order: list[list[schedule.Pass]] = [[] for _ in range(stages)]
         self.together = 0
         self.crowded = False
 
     def let_through(self, now: schedule.Pass) -> None:
+        device = now.stage % self._devices
         with self._lock:
-            self.crowded |= now.stage in self._inside
-            self._inside.append(now.stage)
-            self.order[now.stage].append((now.direction, now.microbatch))
+            self.crowded |= device in self._inside
+            self._inside.append(device)
+            self.order[device].append(now)
             self.together = max(self.together, len(self._inside))
         self._meetings[now].wait(PATIENCE_SECONDS)
         with self._lock:
-            self._inside.remove(now.stage)
+            self._inside.remove(device)
 
 
 class Meeting(keras.layers.Layer):
@@ -93,26 +96,27 @@ class Meeting(keras.layers.Layer):
         return result
 
 
-def meet(name: str, stages: int, microbatches: int) -> dict[str, Any]:
+def meet(name: str, stages: int, virtual: int, microbatches: int) -> dict[str, Any]:
     rows = SIZE * microbatches
     settings = TrainingSettings(
         train=TrainSettings(batch_size=rows),
         parallel=ParallelSettings(
             strategy="grid",
             stages=stages,
-            cuts=",".join(f"meeting{stage}" for stage in range(stages - 1)),
+            virtual_stages=virtual,
+            cuts=",".join(f"meeting{part}" for part in range(stages * virtual - 1)),
             microbatches=microbatches,
             schedule=name,
             virtual_devices=MOST_STAGES,
         ),
     )
-    clock = Clock(name, microbatches, stages)
+    clock = Clock(name, microbatches, stages, virtual)
 
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
         with scope:
             values = hidden = keras.Input((CLASSES,))
-            for stage in range(stages):
-                hidden = Meeting(stage, clock)(hidden)
+            for part in range(stages * virtual):
+                hidden = Meeting(part, clock)(hidden)
             return keras.Model(values, hidden)
 
     engine = make_engine(None, topology.resolve(settings.parallel), settings, 1, build)

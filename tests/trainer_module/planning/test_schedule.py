@@ -6,24 +6,38 @@ from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.schedule import BACKWARD, FORWARD, SCHEDULES, Pass, Slot
 
 SIZES = [(1, 1), (1, 3), (4, 1), (2, 2), (4, 3), (3, 4), (8, 2)]
+INTERLEAVED = [(2, 2, 2), (4, 2, 2), (6, 3, 2), (4, 4, 3), (8, 2, 5)]
+ALL = [(name, *sizes, 1) for name in SCHEDULES for sizes in SIZES]
+ALL += [("1f1b", *sizes) for sizes in INTERLEAVED]
+"""Schedule, microbatches, stages, virtual stages."""
 
 
-def unit_slots(name: str, microbatches: int, stages: int) -> list[Slot]:
-    orders = schedule.passes(name, microbatches, stages)
-    return schedule.timetable(orders, [1.0] * stages, [2.0] * stages)
+def unit_slots(name: str, microbatches: int, stages: int, virtual: int = 1) -> list[Slot]:
+    orders, parts = schedule.passes(name, microbatches, stages, virtual), stages * virtual
+    return schedule.timetable(orders, [1.0] * parts, [2.0] * parts)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_pictures_in_the_docstring_are_those_that_are_drawn(name):
-    picture = schedule.picture(unit_slots(name, 4, 3))
-    drawn = "\n".join(line.strip() for line in (schedule.__doc__ or "").splitlines())
-    assert picture in drawn
+    picture = schedule.picture(unit_slots(name, 4, 3), 3)
+    assert picture in drawn()
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
-def test_every_pass_once_after_those_it_needs(name, microbatches, stages):
-    done = schedule.in_order(name, microbatches, stages)
+def test_the_interleaved_picture_is_the_one_that_is_drawn():
+    lines = schedule.picture(unit_slots("1f1b", 4, 2, 2), 2).splitlines()
+    shown = [line.removesuffix(" …") for line in drawn().splitlines() if line[:6] == "device"]
+    shown = [line for line in shown if line[7:8].isdigit()]
+    assert len(shown) == len(lines) == 2
+    assert all(line.startswith(start) for line, start in zip(lines, shown, strict=True))
+
+
+def drawn() -> str:
+    return "\n".join(line.strip() for line in (schedule.__doc__ or "").splitlines())
+
+
+@pytest.mark.parametrize(("name", "microbatches", "devices", "virtual"), ALL)
+def test_every_pass_once_after_those_it_needs(name, microbatches, devices, virtual):
+    done, stages = schedule.in_order(name, microbatches, devices, virtual), devices * virtual
     assert len(done) == len(set(done)) == 2 * microbatches * stages
     when = {each: place for place, each in enumerate(done)}
     for direction, stage, microbatch in done:
@@ -36,18 +50,38 @@ def test_every_pass_once_after_those_it_needs(name, microbatches, stages):
         assert all(when[each] < own for each in needed)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
-def test_no_stage_is_in_two_places_and_the_bubble_is_the_formula(name, microbatches, stages):
-    slots = unit_slots(name, microbatches, stages)
-    for stage in range(stages):
-        own = [slot for slot in slots if slot.done.stage == stage]
+@pytest.mark.parametrize(("name", "microbatches", "stages", "virtual"), ALL)
+def test_no_device_is_in_two_places_and_the_bubble_is_the_formula(
+    name, microbatches, stages, virtual
+):
+    slots = unit_slots(name, microbatches, stages, virtual)
+    for device in range(stages):
+        own = [slot for slot in slots if slot.done.stage % stages == device]
         assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
-    assert schedule.idle(slots) == pytest.approx(schedule.bubble(microbatches, stages))
-    assert schedule.span(slots) == 3 * (microbatches + stages - 1)
-    assert schedule.speedup(microbatches, stages) == pytest.approx(
-        3 * microbatches * stages / schedule.span(slots)
+    bubble = schedule.bubble(microbatches, stages, virtual)
+    assert schedule.idle(slots, stages) == pytest.approx(bubble)
+    assert schedule.span(slots) == 3 * (virtual * microbatches + stages - 1)
+    assert schedule.speedup(microbatches, stages, virtual) == pytest.approx(
+        3 * virtual * microbatches * stages / schedule.span(slots)
     )
+
+
+def test_the_bubble_of_virtual_stages_is_smaller_by_their_number():
+    """Relative to the work, as in Narayanan et al. 2021, section 2.2.2: ``(K - 1) / (V * M)``."""
+
+    def overhead(virtual: int) -> float:
+        bubble = schedule.bubble(8, 4, virtual)
+        return bubble / (1 - bubble)
+
+    assert overhead(1) == pytest.approx(3 / 8)
+    assert overhead(2) == pytest.approx(overhead(1) / 2)
+    assert overhead(3) == pytest.approx(overhead(1) / 3)
+
+
+def test_virtual_stages_hold_more_microbatches():
+    """Device k of K holds ``2 (K - k - 1) + (V - 1) K + 1`` before its first pass back."""
+    orders = schedule.passes("1f1b", 8, 4, 2)
+    assert [schedule.held(order) for order in orders] == [11, 9, 7, 5]
 
 
 @pytest.mark.parametrize(("microbatches", "stages"), SIZES)
@@ -73,4 +107,4 @@ def test_the_slowest_stage_sets_the_pace_and_copies_take_time():
         (Pass(BACKWARD, 0, 1), 14.0, 16.0),
         (Pass(BACKWARD, 0, 0), 20.0, 22.0),
     ]
-    assert schedule.idle(slots) == pytest.approx(1 - (6 + 18) / 44)
+    assert schedule.idle(slots, 2) == pytest.approx(1 - (6 + 18) / 44)

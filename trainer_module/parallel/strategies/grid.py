@@ -41,6 +41,10 @@ class Grid(Strategy):
             "two processes, each of two replicas of two stages, two microbatches",
             {"workers": 2, "replicas": 2, "stages": 2, "microbatches": 2},
         ),
+        "virtual-stages": ParityCase(
+            "two stages of two virtual stages, four microbatches",
+            {"stages": 2, "virtual_stages": 2, "microbatches": 4},
+        ),
         "microbatches-2": ParityCase("two stages", {"stages": 2, "microbatches": 2}),
         "microbatches-4": ParityCase("two stages", {"stages": 2, "microbatches": 4}),
         "microbatches-8": ParityCase("two stages", {"stages": 2, "microbatches": 8}),

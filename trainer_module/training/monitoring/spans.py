@@ -54,8 +54,10 @@ class _Key(NamedTuple):
     accumulation_step: int
 
 
-def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
+def find_spans(ops: Iterable[Op], stages: int, accumulate: int = 1) -> list[Span]:
     """The spans of a step, by begin; only ops in the scopes of the grid count.
+
+    ``stages``: devices of a replica; the device of a virtual stage is its number mod ``stages``.
 
     A pass begins when the pass that it needs has ended. Forward needs the stage before, backward
     the stage after; backward in the last stage needs its own forward pass.
@@ -72,7 +74,7 @@ def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
             spans += [
                 Span(begin, end, *key) for (begin, end), key in zip(times, chain, strict=True)
             ]
-    spans = _without_overlaps(spans)
+    spans = _without_overlaps(spans, stages)
     first = min((span.begin for span in spans), default=0.0)
     return sorted(
         dataclasses.replace(span, begin=span.begin - first, end=span.end - first) for span in spans
@@ -107,17 +109,17 @@ def _order(key: _Key) -> tuple[bool, int]:
     return backward, -key.stage if backward else key.stage
 
 
-def _without_overlaps(spans: Iterable[Span]) -> list[Span]:
-    """Cuts the spans of each stage so that each ends before the next one begins.
+def _without_overlaps(spans: Iterable[Span], stages: int) -> list[Span]:
+    """Cuts the spans of each device so that each ends before the next one begins.
 
     Ops that no op waits for, such as those of moving statistics, may run late; some ops of
     ``reduce`` and ``update`` have no inputs, and run early.
     """
-    stages: dict[tuple[int, int], list[Span]] = collections.defaultdict(list)
+    devices: dict[tuple[int, int], list[Span]] = collections.defaultdict(list)
     for span in spans:
-        stages[span.replica, span.stage].append(span)
+        devices[span.replica, span.stage % stages].append(span)
     result = []
-    for own in stages.values():
+    for own in devices.values():
         passes = sorted(span for span in own if span.microbatch is not None)
         for span, after in itertools.zip_longest(passes, passes[1:]):
             end = min(span.end, after.begin) if after else span.end
@@ -141,10 +143,10 @@ def slots_of(spans: Iterable[Span], replica: int = 0) -> list[Slot]:
     ]
 
 
-def idle(spans: list[Span]) -> float:
-    """The bubble: the share of the time, from first to last pass, in which stages are idle."""
+def idle(spans: list[Span], stages: int) -> float:
+    """The bubble: the share of the time, from first to last pass, in which devices are idle."""
     replicas = sorted({span.replica for span in spans})
-    shares = [schedule.idle(slots_of(spans, replica)) for replica in replicas]
+    shares = [schedule.idle(slots_of(spans, replica), stages) for replica in replicas]
     return sum(shares) / len(shares) if shares else 0.0
 
 

@@ -44,6 +44,8 @@ class Timeline:
     folder: str
     microbatches: int
     """Microbatches of the schedule, for the predicted bubble."""
+    stages: int
+    virtual_stages: int = 1
     accumulate: int = 1
 
     @contextlib.contextmanager
@@ -51,8 +53,9 @@ class Timeline:
         """The block takes the step."""
         with record_ops() as ops:
             yield
-        spans = find_spans(ops, self.accumulate)
-        data = describe(self.step, spans, self.microbatches)
+        spans = find_spans(ops, self.stages, self.accumulate)
+        bubble = schedule.bubble(self.microbatches, self.stages, self.virtual_stages)
+        data = describe(self.step, spans, self.stages, bubble)
         trace = pathlib.Path(self.folder, TRACE)
         pathlib.Path(self.folder, DATA).write_text(json.dumps(data, indent=1))
         trace.write_text(json.dumps(chrome_trace(spans)))
@@ -64,19 +67,19 @@ class Timeline:
         )
 
 
-def describe(step: int, spans: list[Span], microbatches: int) -> dict[str, Any]:
+def describe(step: int, spans: list[Span], stages: int, bubble: float) -> dict[str, Any]:
     """The content of ``timeline.json``, with the measured and the predicted bubble."""
-    stages = 1 + max((span.stage for span in spans), default=0)
     seconds = max((span.end for span in spans), default=0.0)
     busy = [
-        sum(slot.end - slot.begin for slot in slots_of(spans) if slot.done.stage == stage)
+        sum(slot.end - slot.begin for slot in slots_of(spans) if slot.done.stage % stages == stage)
         for stage in range(stages)
     ]
     return {
         "step": step,
         "seconds": seconds,
-        "bubble": schedule.bubble(microbatches, stages),
-        "idle": idle(spans),
+        "stages": stages,
+        "bubble": bubble,
+        "idle": idle(spans, stages),
         "shares": [each / (sum(busy) or 1) for each in busy],
         "spans": [_as_json(span) for span in spans],
     }

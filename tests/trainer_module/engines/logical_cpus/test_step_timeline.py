@@ -16,6 +16,7 @@ from stagecraft.trainer_module.training.monitoring.timeline import record_ops
         slow({**GRID, "accumulate": 2}),
         {**STAGES, "stages": 2, "accumulate": 2, "schedule": "gpipe"},
         {**STAGES, "jit": True},
+        {**STAGES, "stages": 2, "virtual_stages": 2, "microbatches": 4},
     ],
     ids=label,
 )
@@ -24,31 +25,35 @@ def test_passes_are_in_order(parallel, grid):
     batches = driving.feed(engine)
     engine.train(batches, 1)
     turns, replicas = parallel.get("accumulate", 1), parallel.get("replicas", 1)
-    wanted = 2 * replicas * parallel["stages"] * turns * parallel["microbatches"]
+    stages, virtual = parallel["stages"], parallel.get("virtual_stages", 1)
+    wanted = 2 * replicas * stages * virtual * turns * parallel["microbatches"]
     for _ in range(3):  # a busy machine's profiler loses an event now and then
         with record_ops() as ops:
             engine.train(batches, 1)
-        spans = find_spans(ops, turns)
+        spans = find_spans(ops, stages, turns)
         if sum(span.kind in WAYS for span in spans) == wanted:
             break
     orders = schedule.passes(
-        parallel.get("schedule", "1f1b"), parallel["microbatches"], parallel["stages"]
+        parallel.get("schedule", "1f1b"), parallel["microbatches"], stages, virtual
     )
-    for replica, (stage, order) in itertools.product(range(replicas), enumerate(orders)):
-        own = [span for span in spans if (span.replica, span.stage) == (replica, stage)]
+    for replica, (device, order) in itertools.product(range(replicas), enumerate(orders)):
+        own = [span for span in spans if (span.replica, span.stage % stages) == (replica, device)]
         passes = [
-            (span.kind, span.microbatch, span.accumulation_step)
+            (span.kind, span.stage, span.microbatch, span.accumulation_step)
             for span in own
             if span.kind in WAYS
         ]
         assert passes == [
-            (done.direction, done.microbatch, turn) for turn in range(turns) for done in order
+            (done.direction, done.stage, done.microbatch, turn)
+            for turn in range(turns)
+            for done in order
         ]
         assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
         rest = [span.kind for span in own if span.kind not in WAYS]
-        assert rest == (["reduce", "update"] if replicas > 1 else rest) and "update" in rest
+        assert virtual > 1 or rest == (["reduce", "update"] if replicas > 1 else rest)
+        assert rest.count("update") == virtual
     own_of = {(s.replica, s.stage, s.kind, s.microbatch, s.accumulation_step): s for s in spans}
-    last = parallel["stages"] - 1
+    last = stages * virtual - 1
     for (replica, stage, way, microbatch, turn), span in own_of.items():
         if way == "forward" and stage:
             assert own_of[replica, stage - 1, way, microbatch, turn].end <= span.begin
@@ -58,7 +63,7 @@ def test_passes_are_in_order(parallel, grid):
         if turn:  # in memory, one turn is there at a time
             before = [s for s in spans if s.accumulation_step < turn and s.kind in WAYS]
             assert span.begin > max(s.begin for s in before)
-    assert 0 <= idle(spans) < 1
+    assert 0 <= idle(spans, stages) < 1
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED)], ids=label)

@@ -38,7 +38,7 @@ def test_spans_are_from_the_first_op_to_the_last_one():
         op(0, "backward0", 11.0, 12.0),
         Op("while/body/_1/elsewhere/mul:Mul", 0.0, 99.0),
     ]
-    assert times(find_spans(ops)) == {
+    assert times(find_spans(ops, 3)) == {
         (0, "forward", 0): (0.0, 1.5),
         (1, "forward", 0): (2.0, 3.5),
         (1, "backward", 0): (4.0, 5.5),
@@ -49,7 +49,7 @@ def test_spans_are_from_the_first_op_to_the_last_one():
 def test_a_pass_ends_when_the_next_one_begins():
     """Moving statistics are computed when there is time; nothing waits for them."""
     ops = [op(0, "forward0", 0.0, 1.0), op(0, "forward0", 1.4, 1.6), op(0, "forward1", 1.2, 2.0)]
-    assert times(find_spans(ops)) == {
+    assert times(find_spans(ops, 3)) == {
         (0, "forward", 0): (0.0, 1.2),
         (0, "forward", 1): (1.2, 2.0),
     }
@@ -68,7 +68,7 @@ def test_a_pass_begins_when_the_one_that_it_needs_has_ended():
         op(1, "gradient0", 4.0, 8.0),
         op(0, "gradient0", 8.0, 12.0),
     ]
-    spans = find_spans(ops)
+    spans = find_spans(ops, 2)
     assert times(spans) == {
         (0, "forward", 0): (0.0, 2.0),
         (0, "forward", 1): (2.0, 4.0),
@@ -76,8 +76,8 @@ def test_a_pass_begins_when_the_one_that_it_needs_has_ended():
         (1, "backward", 0): (4.0, 8.0),
         (0, "backward", 0): (8.0, 12.0),
     }
-    assert idle(spans) == pytest.approx(1 - 14 / 24)
-    assert timeline.describe(1, spans, 2)["shares"] == pytest.approx([8 / 14, 6 / 14])
+    assert idle(spans, 2) == pytest.approx(1 - 14 / 24)
+    assert timeline.describe(1, spans, 2, 0.0)["shares"] == pytest.approx([8 / 14, 6 / 14])
 
 
 def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other():
@@ -95,7 +95,7 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other():
         return [Op(o.name.replace(old, new, 1), o.begin + by, o.end + by) for o in first]
 
     again, beside = moved(6, LOOP, inner), moved(1, "replica0", "replica1")
-    spans = find_spans([*first, *again, *beside], accumulate=2)
+    spans = find_spans([*first, *again, *beside], 2, accumulate=2)
     for replica, turn, since in ((0, 0, 0.0), (0, 1, 6.0), (1, 0, 1.0)):
         own = [span for span in spans if (span.replica, span.accumulation_step) == (replica, turn)]
         assert [(s.stage, s.kind, s.begin - since, s.end - since) for s in own] == [
@@ -108,7 +108,7 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other():
 
 def test_a_pass_done_ahead_as_a_whole_takes_no_time():
     ops = [op(0, "forward0", 0.0, 2.0), op(1, "forward0", 0.5, 1.0), op(1, "gradient0", 2.0, 3.0)]
-    assert times(find_spans(ops)) == {
+    assert times(find_spans(ops, 3)) == {
         (0, "forward", 0): (0.0, 2.0),
         (1, "forward", 0): (2.0, 2.0),
         (1, "backward", 0): (2.0, 3.0),
@@ -123,7 +123,7 @@ def test_the_all_reduce_and_the_update_come_after_the_passes():
         op(0, "reduce", 0.5, 3.5),
         op(0, "update", 3.5, 4.0),
     ]
-    assert times(find_spans(ops)) == {
+    assert times(find_spans(ops, 3)) == {
         (0, "forward", 0): (0.0, 1.0),
         (0, "backward", 0): (1.0, 3.0),
         (0, "reduce", None): (3.0, 3.5),
@@ -140,7 +140,7 @@ def test_turns_are_told_apart():
         *(op(0, "forward0", 2.0, 3.0, around=inner), op(0, "gradient0", 3.0, 4.0, around=inner)),
         *(op(0, "forward0", 4.0, 5.0, around=inner), op(0, "gradient0", 5.0, 6.0, around=inner)),
     ]
-    spans = find_spans([*ops, *ops], accumulate=3)  # twice: on GPUs, an op has several kernels
+    spans = find_spans([*ops, *ops], 1, accumulate=3)  # twice: on GPUs, an op has several kernels
     assert [(span.kind, span.accumulation_step, span.begin) for span in spans] == [
         ("forward", 0, 0.0),
         ("backward", 0, 1.0),
@@ -149,28 +149,30 @@ def test_turns_are_told_apart():
         ("forward", 2, 4.0),
         ("backward", 2, 5.0),
     ]
-    assert idle(spans) == pytest.approx(0)
+    assert idle(spans, 1) == pytest.approx(0)
 
 
-@pytest.mark.parametrize("name", schedule.SCHEDULES)
-def test_the_bubble_of_an_ideal_step_is_the_formula(name):
-    slots = schedule.timetable(schedule.passes(name, 4, 3), [1.0] * 3, [2.0] * 3)
+@pytest.mark.parametrize(("name", "virtual"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
+def test_the_bubble_of_an_ideal_step_is_the_formula(name, virtual):
+    parts = 3 * virtual
+    slots = schedule.timetable(schedule.passes(name, 6, 3, virtual), [1.0] * parts, [2.0] * parts)
     ops = [
         op(done.stage, f"{done.direction}{done.microbatch}", begin, end)
         for done, begin, end in slots
     ]
-    spans = find_spans(ops)
-    assert len(spans) == 24
-    assert idle(spans) == pytest.approx(schedule.bubble(4, 3))
-    found = timeline.describe(7, spans, 4)
-    assert (found["step"], found["seconds"]) == (7, 18)
+    spans = find_spans(ops, 3)
+    assert len(spans) == 36 * virtual
+    bubble = schedule.bubble(6, 3, virtual)
+    assert idle(spans, 3) == pytest.approx(bubble)
+    found = timeline.describe(7, spans, 3, bubble)
+    assert (found["step"], found["seconds"]) == (7, 18 * virtual + 6)
     assert found["bubble"] == pytest.approx(found["idle"])
     assert found["shares"] == pytest.approx([1 / 3] * 3)
 
 
 def test_nothing_seen_is_no_error():
-    assert find_spans([]) == []
-    assert timeline.describe(1, [], 1)["seconds"] == 0
+    assert find_spans([], 1) == []
+    assert timeline.describe(1, [], 1, 0.0)["seconds"] == 0
 
 
 def test_the_trace_has_a_row_for_each_stage():
@@ -238,7 +240,7 @@ def test_files(tmp_path, monkeypatch):
         ops += [op(0, "forward0", 0.0, 1.0), op(0, "gradient0", 1.0, 3.0)]
 
     monkeypatch.setattr(timeline, "record_ops", recorded)
-    with timeline.Timeline(5, str(tmp_path), microbatches=1).recorded():
+    with timeline.Timeline(5, str(tmp_path), microbatches=1, stages=1).recorded():
         pass
     data = json.loads((tmp_path / "timeline.json").read_text())
     assert (data["step"], data["seconds"], data["bubble"], data["idle"]) == (5, 3.0, 0.0, 0.0)
