@@ -10,6 +10,7 @@ messages: whether to skip a step, and by how much to clip gradients.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import placement, step_metrics
+from stagecraft.trainer_module.engines import division, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
@@ -63,12 +64,14 @@ class GridEngine(Engine):
         ]
         examine.check(self._stages, parallel)
         self._parts = parallel.parts
+        self._divides = parallel.zero > 0
+        divided = topology.replicas if self._divides else 1
         self._grid: list[list[StageReplica]] = []
         for replica in range(topology.replicas):
             row: list[StageReplica] = []
             for number, stage in enumerate(self._stages):
                 device = topology.device(replica, number)
-                row.append(StageReplica(stage, device, replica, number, train, row))
+                row.append(StageReplica(stage, device, replica, number, train, row, divided))
             self._grid.append(row)
         self._pipelines = [
             ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
@@ -84,10 +87,9 @@ class GridEngine(Engine):
         finite = None
         if self._loss_scale:
             finite_stages = []
-            for stage_replica, partial in zip(self._grid[0], sums[0], strict=True):
+            for stage_replica, partial in self._with_gradients(0, sums):
                 with stage_replica.scope("finite"):
-                    if partial.gradients:
-                        finite_stages.append(all_finite(partial.gradients))
+                    finite_stages.append(all_finite(partial.gradients))
             with tf.device("CPU:0"):
                 finite = tf.reduce_all(tf.stack(finite_stages))
         return metrics, self._commit(finite, metrics.loss, lambda: self._update(sums))
@@ -120,9 +122,23 @@ class GridEngine(Engine):
 
         sums = step_metrics.accumulate(accumulation_step, steps, self._plus)
         sums = list(map(_with_tied, self._grid, sums))
+        columns = list(zip(*sums, strict=True))
         return [
-            [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
-            for replica, row in enumerate(sums)
+            [self._all_reduce(replica, *column, factor) for column in enumerate(columns)]
+            for replica in range(len(sums))
+        ]
+
+    def _with_gradients(
+        self, replica: int, sums: list[list[PartialSums]]
+    ) -> list[tuple[StageReplica, PartialSums]]:
+        """What together has all gradients once: a replica's stages, or all slices."""
+        rows = zip(self._grid, sums, strict=True)
+        return [
+            pair
+            for index, row in enumerate(rows)
+            if self._divides or index == replica
+            for pair in zip(*row, strict=True)
+            if pair[1].gradients
         ]
 
     def _plus(
@@ -138,24 +154,39 @@ class GridEngine(Engine):
         return result
 
     def _all_reduce(
-        self, replica: int, number: int, sums: PartialSums, scale: tf.Tensor | None
+        self, replica: int, number: int, column: Sequence[PartialSums], scale: tf.Tensor | None
     ) -> PartialSums:
-        """Sums over the replicas of all workers; the state becomes the mean over all parts."""
+        """Sums over the replicas of all workers; the state becomes the mean over all parts.
+
+        If replicas divide the slots, the gradients are those of the replica's slices.
+        """
+        sums = column[replica]
+        scattered = self._scatter(replica, number, column) if self._divides else None
         with self._grid[replica][number].scope("reduce"):
+            own = sums.gradients if scattered is None else []
             means = {
                 index: value / self._parts
                 for index, value in sums.changed.items()
                 if value.dtype.is_floating
             }
             summed = self._groups[number].all_reduce(
-                replica, [*sums.gradients, *means.values(), *sums.metrics]
+                replica, [*own, *means.values(), *sums.metrics]
             )
-            count = len(sums.gradients)
-            gradients, rest = summed[:count], summed[count:]
+            gradients, rest = summed[: len(own)], summed[len(own) :]
+            gradients = gradients if scattered is None else scattered
             if scale is not None:
                 gradients = clipping.scaled(gradients, 1 / scale)
             changed = sums.changed | dict(zip(means, rest, strict=False))
             return PartialSums(gradients, changed, rest[len(means) :])
+
+    def _scatter(self, replica: int, number: int, column: Sequence[PartialSums]) -> list[tf.Tensor]:
+        """The sums, over all replicas, of a replica's slices of the gradients."""
+        owner, slices = self._grid[replica][number], []
+        for row, sums in zip(self._grid, column, strict=True):
+            with row[number].scope("scatter"):
+                slices.append([owner.cut(gradient) for gradient in sums.gradients])
+        with owner.scope("scatter"):
+            return [tf.add_n(list(map(tf.identity, parts))) for parts in zip(*slices, strict=True)]
 
     def _metrics(self, sums: list[list[PartialSums]]) -> step_metrics.StepMetrics:
         """Metrics of the global batch; the loss includes the stages' penalties."""
@@ -175,37 +206,43 @@ class GridEngine(Engine):
             step = self._step.read_value()
             rate = self._rate(step)
             decay = ema.decay_at(train.ema_decay, step + 1)
-        for row, of_replica in zip(self._grid, sums, strict=True):
-            by = self._clip_factor(row, of_replica)
+        for replica, (row, of_replica) in enumerate(zip(self._grid, sums, strict=True)):
+            by = self._clip_factor(replica, sums)
             for stage_replica, partial in zip(row, of_replica, strict=True):
                 with stage_replica.scope("update"):
                     gradients = partial.gradients
                     if by is not None:
                         gradients = clipping.scaled(gradients, by)
                     stage_replica.update(gradients, partial.changed, rate, step)
-                    if train.ema_decay:
-                        stage_replica.update_ema(decay)
+        for column in zip(*self._grid, strict=True) if self._divides else ():
+            for stage_replica in column:
+                stage_replica.gather(column)
+        if train.ema_decay:
+            for stage_replica in itertools.chain(*self._grid):
+                with stage_replica.scope("update"):
+                    stage_replica.update_ema(decay)
 
-    def _clip_factor(self, row: list[StageReplica], sums: list[PartialSums]) -> tf.Tensor | None:
+    def _clip_factor(self, replica: int, sums: list[list[PartialSums]]) -> tf.Tensor | None:
         """Clipping factor for all stages of a replica. All replicas compute the same factor."""
         clip_norm = self._settings.train.clip_norm
         if not clip_norm:
             return None
         squares = []
-        for stage_replica, partial in zip(row, sums, strict=True):
+        for stage_replica, partial in self._with_gradients(replica, sums):
             with stage_replica.scope("norm"):
-                if partial.gradients:
-                    squares.append(clipping.squared_norm(partial.gradients))
-        with row[0].scope("norm"):
+                squares.append(clipping.squared_norm(partial.gradients))
+        with self._grid[replica][0].scope("norm"):
             return clipping.factor(tf.add_n(squares), clip_norm)
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         sums = self._reduced(batch)
-        gradients = {
-            variable.path: gradient
-            for stage_replica, partial in zip(self._grid[0], sums[0], strict=True)
-            for variable, gradient in zip(stage_replica.weights, partial.gradients, strict=True)
-        }
+        gradients = {}
+        for stage_replica, *column in zip(self._grid[0], *sums, strict=True):
+            of_replicas = zip(*(partial.gradients for partial in column), strict=True)
+            for variable, parts in zip(stage_replica.weights, of_replicas, strict=True):
+                with tf.device("CPU:0"):
+                    whole = division.joined(parts, variable.shape) if self._divides else parts[0]
+                gradients[variable.path] = whole
         return self._metrics(sums).loss, gradients
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
@@ -262,12 +299,14 @@ class GridEngine(Engine):
     def _model_variables(self) -> dict[str, Variable]:
         """Variables of the model, with the names of an engine without stages."""
         shared: dict[str, list[Any]] = {}
-        own = []
+        own: list[tuple[str, Variable]] = []
         for column in zip(*self._grid, strict=True):
             for same in zip(*(stage_replica.named() for stage_replica in column), strict=True):
                 name, variables = same[0][0], [variable for _, variable in same]
                 if name in column[0].shared:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)
+                elif name in column[0].slot_shapes:
+                    own.append((name, division.Slices(variables, column[0].slot_shapes[name])))
                 else:
                     own.append((name, Copies(variables)))
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own])

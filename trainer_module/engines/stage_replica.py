@@ -8,6 +8,9 @@ Replicas are the rows of the grid, stages its columns; a column holds equal vari
 The first stage that uses a weight holds it, with its slots and EMA weight. A later stage of the
 replica that uses it too (a *tied* weight, such as an embedding that also makes the logits) copies
 its value in each step, and adds its gradient to that of the first stage.
+
+With ``parallel.zero``, each replica has the slots of a slice of each weight: see
+:mod:`~stagecraft.trainer_module.engines.division`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.engines import division
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
@@ -39,9 +43,16 @@ class StageReplica:
         number: int,
         train: TrainSettings,
         before: Sequence[StageReplica] = (),
+        divided: int = 1,
     ):
-        """``before``: the stages before, of the same replica."""
+        """Makes the variables.
+
+        Args:
+            before: the stages before, of the same replica.
+            divided: number of replicas that divide the slots.
+        """
         self.stage = stage
+        self._replica, self._divided = replica, divided
         self._train = train
         self.device = device
         self._scope = SCOPE.format(replica=replica, stage=number)
@@ -62,11 +73,19 @@ class StageReplica:
             pass has been traced."""
             self.has_gradient = [True] * len(self.weights)
             """Which of ``weights`` have a gradient in any stage."""
-            self.optimizer = make_optimizer(train, self.weights) if self.weights else None
+            self.slices = list(map(self._slice, self.weights)) if divided > 1 else []
+            """This replica's slice of each of ``weights``, which its optimizer updates."""
+            self._updated = self.slices or self.weights
+            self.optimizer = make_optimizer(train, self._updated) if self.weights else None
             self.ema_weights = ema.create(self.weights if train.ema_decay else [])
         self.held = [key for key, variable in self._copies.items() if variable.trainable]
         """Ids of the template's variables that ``weights`` are copies of."""
         self._averaged = self._copies | dict(zip(self.held, self.ema_weights, strict=False))
+
+    def _slice(self, weight: keras.Variable) -> keras.Variable:
+        return _named(
+            weight.path, division.cut(weight.value, self._replica, self._divided), weight.dtype
+        )
 
     @contextlib.contextmanager
     def scope(self, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
@@ -96,6 +115,14 @@ class StageReplica:
         return values[:count], values[count:]
 
     @property
+    def slot_shapes(self) -> Mapping[str, Sequence[int]]:
+        """Name in a checkpoint of each slot -> shape of its weight, if slots are divided."""
+        if not self.slices:
+            return {}
+        owners = slots.owners(self.optimizer)
+        return {name: self.weights[place].shape for name, place in owners.items()}
+
+    @property
     def shared(self) -> frozenset[str]:
         """Names in a checkpoint of what the optimizers of all stages have alike."""
         return slots.shared(self.optimizer) if self.optimizer else frozenset()
@@ -109,26 +136,54 @@ class StageReplica:
     ) -> None:
         """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients.
 
-        ``gradients``: of the weights that this stage holds; scaled already, to limit the norm over
-        all stages.
+        ``gradients``: of the weights that this stage holds, or of their slices; scaled already, to
+        limit the norm over all stages.
         """
         if self._train.clip_value:
             gradients = clipping.by_value(gradients, self._train.clip_value)
         if self._train.gradient_noise:
             paths = [weight.path for weight in self.weights]
             eta, seed = self._train.gradient_noise, self._train.seed
-            gradients = gradient_noise.added(gradients, paths, eta, seed, step)
+            if self.slices:
+                whole = [tf.zeros(weight.shape, weight.dtype) for weight in self.weights]
+                noise = gradient_noise.added(whole, paths, eta, seed, step)
+                gradients = [one + self.cut(two) for one, two in zip(gradients, noise, strict=True)]
+            else:
+                gradients = gradient_noise.added(gradients, paths, eta, seed, step)
         for index, value in changed.items():
             self._copies[id(self.stage.variables[index])].assign(value)
         if self.optimizer:
             self.optimizer.learning_rate.assign(rate)
             self.optimizer.iterations.assign(step)
-            pairs = zip(gradients, self.weights, self.has_gradient, strict=True)
+            for part, weight in zip(self.slices, self.weights, strict=bool(self.slices)):
+                part.assign(self.cut(tf.convert_to_tensor(weight)))
+            pairs = zip(gradients, self._updated, self.has_gradient, strict=True)
             used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
             if used:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
             else:  # keeps the step count equal to that of other stages
                 self.optimizer.iterations.assign(step + 1)
+
+    def cut(self, value: tf.Tensor) -> tf.Tensor:
+        """This replica's slice of a weight or gradient."""
+        return division.cut(value, self._replica, self._divided)
+
+    def gather(self, column: Sequence[StageReplica]) -> None:
+        """Sets the weights from the slices of all replicas, which have updated them."""
+        for place, (weight, is_used) in enumerate(
+            zip(self.weights, self.has_gradient, strict=True)
+        ):
+            if not is_used:
+                continue
+            parts = []
+            for other in column:
+                with other.scope("gather"):
+                    part = tf.identity(tf.convert_to_tensor(other.slices[place]))
+                with self.scope("gather"):
+                    parts.append(tf.identity(part))
+            with self.scope("gather"):
+                value = division.joined(parts, weight.shape)
+                weight.assign(value if weight.constraint is None else weight.constraint(value))
 
     def update_ema(self, decay: tf.Tensor) -> None:
         """Moves the EMA weights."""
@@ -147,15 +202,16 @@ class StageReplica:
 
 def _copy(variable: keras.Variable) -> keras.Variable:
     """A variable of the same path, value and role on the current device."""
-    *parents, name = variable.path.split("/")
+    value = tf.identity(variable.value)
+    copy = _named(variable.path, value, variable.dtype, trainable=variable.trainable)
+    copy.constraint = variable.constraint
+    return copy
+
+
+def _named(path: str, value: tf.Tensor, dtype: str, *, trainable: bool = True) -> keras.Variable:
+    """A variable of a path on the current device."""
+    *parents, name = path.split("/")
     with contextlib.ExitStack() as scopes:
         for parent in parents:
             scopes.enter_context(keras.name_scope(parent))
-        copy = keras.Variable(
-            tf.identity(variable.value),
-            trainable=variable.trainable,
-            dtype=variable.dtype,
-            name=name,
-        )
-    copy.constraint = variable.constraint
-    return copy
+        return keras.Variable(value, trainable=trainable, dtype=dtype, name=name)

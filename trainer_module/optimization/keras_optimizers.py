@@ -41,6 +41,9 @@ _REFUSED = {
 """Class -> why no engine can use it, and what to use."""
 
 
+_ELEMENTWISE = {"Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop"}
+
+
 class OfKeras(KerasOptimizer):
     """A class of ``keras.optimizers``, found by its name."""
 
@@ -48,6 +51,7 @@ class OfKeras(KerasOptimizer):
         self.class_name = class_name
         self.name = class_name.lower()
         self.description = f"{_PACKAGE}.{class_name}"
+        self.elementwise = class_name in _ELEMENTWISE
 
     def make(self, train: TrainSettings) -> Any:
         """Makes the optimizer; see :meth:`KerasOptimizer.make`."""

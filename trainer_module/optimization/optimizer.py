@@ -48,6 +48,10 @@ class Optimizer(Entry):
     slots = 1
     """Variables that it keeps for each weight, for the memory in a plan."""
 
+    elementwise = False
+    """Whether it computes each entry of a weight from the same entries of gradient and slots, as
+    ``parallel.zero`` needs it."""
+
     def slots_with(self, train: TrainSettings) -> float:
         """``slots`` under these settings."""
         return self.slots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 
@@ -17,17 +17,20 @@ def build(optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variabl
     watched = _Weights(optimizer, weights)
     optimizer.build(watched)
     counts: Counter[str] = Counter()
-    names, shared = [], set()
+    names, shared, owners = [], set(), {}
     for slot in optimizer.variables:
-        owner = watched.owners.get(id(slot), "")
+        place = watched.owners.get(id(slot))
+        owner = "" if place is None else weights[place].path.replace("/", "_")
         own = slot.path.partition("/")[2]
         if not own or not own.startswith(owner):
             counts[owner] += 1
             own = f"{owner or 'state'}_{counts[owner]}"
         names.append(f"optimizer/{own}")
-        if not owner:
+        if place is None:
             shared.add(names[-1])
-    optimizer.slot_names, optimizer.shared_names = names, shared
+        else:
+            owners[names[-1]] = place
+    optimizer.slot_names, optimizer.shared_names, optimizer.slot_owners = names, shared, owners
 
 
 def named(optimizer: keras.optimizers.Optimizer) -> list[tuple[str, keras.Variable]]:
@@ -40,18 +43,24 @@ def shared(optimizer: keras.optimizers.Optimizer) -> frozenset[str]:
     return frozenset(optimizer.shared_names)
 
 
+def owners(optimizer: keras.optimizers.Optimizer) -> Mapping[str, int]:
+    """Name of each other variable -> the place of its weight."""
+    found: Mapping[str, int] = optimizer.slot_owners
+    return found
+
+
 class _Weights(list[keras.Variable]):
     """Weights that see for which of them an optimizer makes a slot while it iterates over them."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]):
         super().__init__(weights)
         self._optimizer = optimizer
-        self.owners: dict[int, str] = {}
-        """``id`` of a slot -> path of its weight, as Keras writes it into names."""
+        self.owners: dict[int, int] = {}
+        """``id`` of a slot -> place of its weight."""
 
     def __iter__(self) -> Iterator[keras.Variable]:
-        for weight in super().__iter__():
+        for place, weight in enumerate(super().__iter__()):
             begin = len(self._optimizer.variables)
             yield weight
             for slot in self._optimizer.variables[begin:]:
-                self.owners[id(slot)] = weight.path.replace("/", "_")
+                self.owners[id(slot)] = place

@@ -20,6 +20,7 @@ def check(
     _stages(parallel, strategy)
     _virtual_stages(parallel)
     _cuts(parallel, strategy)
+    _zero(parallel, strategy)
     refuse(parallel)
     _workers(parallel, strategy)
     _devices(parallel, strategy)
@@ -128,6 +129,33 @@ def _virtual_stages(parallel: ParallelSettings) -> None:
             f"is not divisible by parallel.stages: {stages}, as parallel.virtual_stages: {virtual} "
             "needs it",
             f"parallel.microbatches: {-(-parallel.microbatches // stages) * stages}",
+        )
+
+
+def _zero(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    """Refuses to divide slots where there are no replicas of stages in this process."""
+    if not parallel.zero:
+        return
+    if not strategy.cuts_model:
+        raise SettingError(
+            "parallel.zero",
+            parallel.zero,
+            f"needs parallel.strategy: grid ({strategy.name} keeps all slots on each device)",
+            "parallel.strategy: grid with the same parallel.replicas, or parallel.zero: 0",
+        )
+    if parallel.workers > 1:
+        raise SettingError(
+            "parallel.zero",
+            parallel.zero,
+            "divides the slots among the replicas of one process, but there are several workers",
+            "parallel.workers: 1, or parallel.zero: 0",
+        )
+    if parallel.replicas == 1:
+        raise SettingError(
+            "parallel.zero",
+            parallel.zero,
+            "divides the slots among replicas, but there is one",
+            "parallel.replicas: 2, or parallel.zero: 0",
         )
 
 

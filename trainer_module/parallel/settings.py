@@ -58,6 +58,13 @@ class ParallelSettings(Settings):
         description="order of microbatches in a stage; 1f1b: one forward, one backward, keeps few "
         "activations; gpipe: all forward, then all backward, keeps all",
     )
+    zero: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="1: the replicas of a stage divide the optimizer slots among them (ZeRO stage "
+        "1); 0: each replica keeps all",
+    )
     accumulate: int = Field(
         1,
         ge=1,

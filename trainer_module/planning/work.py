@@ -166,10 +166,11 @@ class Work:
         # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of
         # gradients, slots, averages.
         half = 0.5 if parallel.precision.startswith("mixed") else 0
+        slots = registries.OPTIMIZERS.get(train.optimizer).slots_with(train)
+        if parallel.zero:  # with a slice of each weight
+            slots = (slots + 1) / parallel.replicas
         copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
-        copies += registries.OPTIMIZERS.get(train.optimizer).slots_with(train) + bool(
-            train.ema_decay
-        )
+        copies += slots + bool(train.ema_decay)
         weights = self._width * (
             (1 + half) * self._parameters(begin, end)
             + copies * self._parameters(begin, end, trained=True)

@@ -58,6 +58,14 @@ class TrainingSettings(Settings):
                 f"has no effect: the task {self.task.name} has no classes",
                 "train.label_smoothing: 0",
             )
+        if self.parallel.zero and not registries.OPTIMIZERS.get(self.train.optimizer).elementwise:
+            raise SettingError(
+                "parallel.zero",
+                self.parallel.zero,
+                "divides weights among replicas, but train.optimizer: "
+                f"{self.train.optimizer} may compute with whole ones",
+                "parallel.zero: 0, or train.optimizer: adamw",
+            )
         if self.parallel.evaluator:
             self._check_evaluator()
         if self.train.steps is not None:  # epochs are known with the data

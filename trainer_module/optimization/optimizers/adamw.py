@@ -12,6 +12,7 @@ class AdamW(KerasOptimizer):
     description = "Adam with decoupled weight decay (Loshchilov and Hutter 2017)"
     class_name = "AdamW"
     slots = 2
+    elementwise = True
 
 
 ADAMW = AdamW()

@@ -19,6 +19,7 @@ class Sgd(KerasOptimizer):
     )
     class_name = "SGD"
     slots = 1
+    elementwise = True
 
     @property
     def taken(self) -> Mapping[str, str]:

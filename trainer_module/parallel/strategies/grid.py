@@ -45,6 +45,11 @@ class Grid(Strategy):
             "two stages of two virtual stages, four microbatches",
             {"stages": 2, "virtual_stages": 2, "microbatches": 4},
         ),
+        "zero": ParityCase(
+            "two replicas of two stages that divide the optimizer slots",
+            {"replicas": 2, "stages": 2, "zero": 1},
+            {"clip_norm": 0.1},
+        ),
         "microbatches-2": ParityCase("two stages", {"stages": 2, "microbatches": 2}),
         "microbatches-4": ParityCase("two stages", {"stages": 2, "microbatches": 4}),
         "microbatches-8": ParityCase("two stages", {"stages": 2, "microbatches": 8}),

@@ -12,7 +12,11 @@ SCALE, GOOD, SKIPPED = (f"loss_scale/{name}" for name in ("scale", "good_steps",
 HALF: dict[str, Any] = {"precision": "mixed_float16"}
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), slow(STAGES), GRID], ids=label)
+@pytest.mark.parametrize(
+    "parallel",
+    [slow(ONE), slow(MIRRORED), slow(STAGES), slow({**GRID, "zero": 1}), GRID],
+    ids=label,
+)
 @pytest.mark.parametrize("value", [math.nan, slow(math.inf)])
 def test_a_gradient_that_is_not_finite_changes_nothing(parallel, value):
     # Batch 2 is bad in its last example alone: in the last replica, turn and microbatch.

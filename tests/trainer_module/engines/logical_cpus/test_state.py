@@ -24,7 +24,7 @@ def test_any_topology_goes_on_from_three_stages():
     halfway = engine.state()
     engine.train(driving.feed(engine, start=3), 3)
     expected = engine.state()
-    for parallel in (ONE, MIRRORED, GRID, *GRIDS):
+    for parallel in (ONE, MIRRORED, GRID, {**GRID, "zero": 1}, *GRIDS):
         second = make(parallel)
         second.restore(halfway)
         driving.assert_same_bits(second.state(), halfway)
