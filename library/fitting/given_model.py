@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models.stages import inputs as model_inputs
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16")
@@ -79,9 +82,10 @@ class Copy:
         Raises:
             SettingError: the model's class does not build it from its configuration.
         """
+        config = copy.deepcopy(self._config)  # Keras takes it apart
         try:
             with keras.saving.custom_object_scope(self._classes):
-                model = keras.saving.deserialize_keras_object(self._config, safe_mode=False)
+                model = keras.saving.deserialize_keras_object(config, safe_mode=False)
         except Exception as error:  # whatever from_config of the user's classes raises
             raise _not_copied(self, error) from error
         if len(model.weights) < len(self._weights):
@@ -125,6 +129,34 @@ def precision_of(model: Any, parallel: ParallelSettings) -> str:
     dtypes = {str(weight.dtype) for weight in model.weights if "float" in str(weight.dtype)}
     name = "float64" if dtypes == {"float64"} else model.dtype_policy.name
     return name if name in PRECISIONS else parallel.precision
+
+
+def specs(model: Any, input_shape: Any = None) -> Any:
+    """``Spec`` of a model's inputs, or a structure of them; calls a function that builds one.
+
+    Args:
+        input_shape: of one example, if the model does not know it.
+
+    Raises:
+        SettingError: there is no model, or it does not know its inputs.
+    """
+    if input_shape is not None:
+        return Spec(tuple(input_shape))
+    found = model if isinstance(model, keras.Model) else model() if callable(model) else None
+    if not isinstance(found, keras.Model):
+        builder(model if found is None else found, None, "float32")  # refuses it
+    try:
+        symbolic = model_inputs.of(found)
+    except (LookupError, AttributeError, ValueError) as error:
+        raise SettingError(
+            "input_shape", None, "is needed: the model does not say it", "input_shape=(32, 32, 3)"
+        ) from error
+    return tf.nest.map_structure(lambda each: Spec(each.shape[1:], each.dtype), symbolic)
+
+
+def output_names(model: Any) -> Sequence[str]:
+    """Names of a functional model's outputs; () of other models."""
+    return tuple(getattr(model, "output_names", None) or ())
 
 
 def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -136,17 +137,19 @@ class OfKeras(Metric):
         Raises:
             SettingError: Keras does not know the metric, or it is no such mean.
         """
-        self._given, self._find = given, find
-        if given not in _ACCURACY:
-            _metric(given, None, None)
+        self._find = find
+        is_accuracy = isinstance(given, str) and given in _ACCURACY
+        self._values = None if is_accuracy else _values(given)
         self.name = f"{output}_{_named(given)}" if output else _named(given)
 
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
         """``[value, 1]`` of each example."""
         output = self._find(targets, outputs)
-        metric = _metric(self._given, output.target, output.value)
+        compute = self._values
+        if compute is None:
+            compute = getattr(keras.metrics, _kind("_accuracy", output.target, output.value))
         with floatx(dtype.name):
-            values = metric._fn(output.target, output.value, **metric._fn_kwargs)
+            values = compute(output.target, output.value)
         values = tf.cast(values, dtype)
         if not values.shape.rank:
             raise SettingError(
@@ -206,19 +209,17 @@ def _loss(given: Any, target: Any, value: Any) -> Any:
     return _Wrapper(found, name=_named(given))
 
 
-def _metric(given: Any, target: Any, value: Any) -> Any:
-    if isinstance(given, str) and given in _ACCURACY:
-        given = _kind("_accuracy", target, value)
+def _values(given: Any) -> Callable[[Any, Any], Any]:
+    """The function of a metric, of targets and outputs."""
     try:
         found = keras.metrics.get(given)
         if isinstance(found, type):
             found = found()
     except (TypeError, ValueError) as error:
         raise SettingError("metrics", given, f"is refused by Keras: {said(error)}") from error
-    wrapper = keras.metrics.MeanMetricWrapper
     if not isinstance(found, keras.metrics.Metric) and callable(found):
-        found = wrapper(found, name=_named(given))
-    kind = type(found)
+        return found
+    kind, wrapper = type(found), keras.metrics.MeanMetricWrapper
     if (
         not isinstance(found, wrapper)
         or kind.update_state is not wrapper.update_state
@@ -231,7 +232,7 @@ def _metric(given: Any, target: Any, value: Any) -> Any:
             "a metric such as accuracy or mean_absolute_error, and compute this one from "
             "model.predict after the training",
         )
-    return found
+    return functools.partial(found._fn, **found._fn_kwargs)
 
 
 def _kind(suffix: str, target: Any, value: Any) -> str:
@@ -239,7 +240,9 @@ def _kind(suffix: str, target: Any, value: Any) -> str:
     if target is None or value.shape[-1] == 1:
         return f"binary{suffix}"
     ranks = target.shape.rank < value.shape.rank
-    return f"sparse_categorical{suffix}" if ranks or target.shape[-1] == 1 else f"categorical{suffix}"
+    return (
+        f"sparse_categorical{suffix}" if ranks or target.shape[-1] == 1 else f"categorical{suffix}"
+    )
 
 
 def _named(given: Any) -> str:

@@ -29,7 +29,11 @@ def restored() -> Iterator[None]:
         global_state.GLOBAL_STATE_TRACKER, global_state.GLOBAL_SETTINGS_TRACKER = trackers
         random.setstate(python)
         np.random.set_state(numpy)
-        eager._seed, eager._rng = tensorflow
+        eager._seed, generator = tensorflow
+        if generator is None:
+            vars(eager).pop("_rng", None)  # TensorFlow makes it with the first seed
+        else:
+            eager._rng = generator
 
 
 @contextlib.contextmanager
@@ -48,7 +52,7 @@ def graph_options() -> Iterator[None]:
 
 def _seeds(eager: context.Context) -> tuple[int | None, random.Random | None]:
     """TensorFlow's global seed, and the generator of the seeds of its operations."""
-    rng = eager._rng
+    rng = getattr(eager, "_rng", None)
     if rng is None:
         return eager._seed, None
     copy = random.Random()

@@ -113,13 +113,22 @@ class Arrays(Source):
 
     def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.evaluate`; in the order of the arrays."""
-        take = self._batch(batch_size, rows, False)
-        order = tf.range(self.count, dtype=tf.int64)
+        order = tf.data.Dataset.from_tensors(tf.range(self.count, dtype=tf.int64)).repeat()
+        steps = tf.data.Dataset.range(-(-self.count // batch_size))
         return (
-            tf.data.Dataset.range(-(-self.count // batch_size))
-            .map(lambda step: take(step, order), tf.data.AUTOTUNE, deterministic=True)
+            tf.data.Dataset.zip(steps, order)
+            .map(self._batch(batch_size, rows, False), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
+
+    def first_batch(self) -> Batch:
+        """The first batch of a training, in the order of the arrays."""
+        there = min(self.count, self.batch_size)
+        positions = np.arange(self.batch_size)
+        keys = np.minimum(positions, there - 1)
+        inputs, *targets = tf.nest.map_structure(lambda part: part[keys], self._loaded())
+        weights = (positions < there) * (self.batch_size / there)
+        return Batch(inputs, tuple(targets), weights)
 
     def stored(self, folder: str) -> Arrays:
         """Writes each array to a ``.npy`` file."""
@@ -142,7 +151,7 @@ class Arrays(Source):
         @tf.autograph.experimental.do_not_convert
         def batch(step: tf.Tensor, order: tf.Tensor) -> Batch:
             first = step * size
-            there = tf.minimum(size, count - first)
+            there = tf.minimum(tf.constant(size, tf.int64), count - first)
             positions = tf.range(begin, end, dtype=tf.int64)
             keys = tf.gather(order, first + tf.minimum(positions, there - 1))
             inputs, *targets = tf.nest.map_structure(lambda part: tf.gather(part, keys), parts)
@@ -195,8 +204,10 @@ class Batches(Source):
         steps = int(self._dataset.cardinality())
         if steps == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
-                "steps_per_epoch", "None", "does not say where an epoch of the infinite dataset "
-                "ends", "steps_per_epoch=100"
+                "steps_per_epoch",
+                "None",
+                "does not say where an epoch of the infinite dataset ends",
+                "steps_per_epoch=100",
             )
         if steps == tf.data.UNKNOWN_CARDINALITY:
             steps = int(self._dataset.reduce(np.int64(0), lambda count, *_: count + 1))
@@ -218,7 +229,7 @@ class Batches(Source):
         dataset = self._opened().take(self.steps)
         return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
-    def stored(self, folder: str, most: int = 0) -> Batches:
+    def stored(self, folder: str) -> Batches:
         """Saves the batches; each later epoch repeats the order of the first."""
         self._dataset.take(self.steps).save(folder)
         copy = object.__new__(Batches)

@@ -44,7 +44,7 @@ class GivenTask(Task):
 
         Args:
             inputs: ``Spec`` of the model's inputs, or a structure of them.
-            targets: the same of ``y``.
+            targets: the same of ``y``; None: not known, and the loss is checked later.
             output_names: of the outputs of a functional model.
 
         Raises:
@@ -60,7 +60,7 @@ class GivenTask(Task):
     def get_config(self) -> Mapping[str, Any]:
         """What the task's name among given objects depends on."""
         parts = {"loss": self._loss, "metrics": self._given}
-        specs = tf.nest.flatten([self._inputs, self._targets])
+        specs = [each for each in tf.nest.flatten([self._inputs, self._targets]) if each]
         return {
             "specs": [[list(each.shape), each.dtype] for each in specs],
             **{key: repr(tf.nest.map_structure(_shown, value)) for key, value in parts.items()},
@@ -77,7 +77,7 @@ class GivenTask(Task):
                 [given] = given.values() if given else [()]
             flat = given if isinstance(given, (list, tuple)) else [given]
             return [objective.OfKeras(each, "", self._finder(0)) for each in flat]
-        found = []
+        found: list[Metric] = []
         for place, name in enumerate(self._names):
             own = objective.by_output(
                 self._given, objective.Output(name, None, None), place, alone=False
@@ -100,17 +100,14 @@ class GivenTask(Task):
         """Those of ``x``."""
         return self._inputs
 
-    @property
-    def target_specs(self) -> Any:
-        """Those of ``y``."""
-        return self._targets
-
     def check_outputs(self, name: str, outputs: Any, arguments: Mapping[str, Any]) -> None:
         """Computes the loss of a batch of three examples of zeros.
 
         Raises:
             UserError: the loss fails, or is not ``[batch]``.
         """
+        if self._targets is None:
+            return
         targets = tf.nest.map_structure(
             lambda spec: tf.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
             self._targets,
