@@ -177,7 +177,7 @@ def engine(
         UserError: an argument does not fit, the topology has several processes, or TensorFlow has
             already started without the logical devices of ``virtual_devices``.
     """
-    parallel = ParallelSettings() if parallel is None else parallel
+    parallel = job.topology_of(parallel)
     with process_state.restored():
         inputs = given_model.specs(model, input_shape)
         task = GivenTask(

@@ -74,7 +74,7 @@ def fit(
         UserError: an argument does not fit, or the training failed because of data, model, devices
             or disk.
     """
-    parallel = ParallelSettings() if parallel is None else parallel
+    parallel = job.topology_of(parallel)
     _check(epochs, validation_freq, verbose)
     callbacks = list(callbacks or ())
     epochs_.check(callbacks)

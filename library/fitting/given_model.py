@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import keras
 import numpy as np
 import tensorflow as tf
@@ -34,6 +36,13 @@ class Builder:
         if isinstance(model, keras.Model):
             self.paths = [weight.path for weight in model.weights]
         return model
+
+    def get_config(self) -> Mapping[str, Any]:
+        """What the builder's name among given objects depends on: not the weights of a model."""
+        if isinstance(self._build, Copy):
+            return self._build.get_config()
+        code = cloudpickle.dumps(self._build)
+        return {"function": hashlib.sha256(code).hexdigest()}
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"_build": self._build}
@@ -162,7 +171,8 @@ def output_names(model: Any) -> Sequence[str]:
 def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
     """Paths of what depends on the rows of a batch together: moving statistics, added losses."""
     state = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
-    with keras.StatelessScope([(v, v.value) for v in state], collect_losses=True) as scope:
+    every = [(v, v.value) for v in model.variables]
+    with keras.StatelessScope(every, collect_losses=True) as scope:
         _call(model, inputs, training=True)
         losses = len(model.losses)
     changed = [v.path for v in state if scope.get_current_value(v) is not v.value]

@@ -79,10 +79,6 @@ def make(
     Raises:
         UserError: an argument does not fit.
     """
-    if not isinstance(parallel, ParallelSettings):
-        raise SettingError(
-            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
-        )
     if parallel.launcher == "kubernetes" or parallel.evaluator:
         setting = "launcher" if parallel.launcher == "kubernetes" else "evaluator"
         raise SettingError(
@@ -113,6 +109,21 @@ def make(
             }
         )
     return Job(settings, names)
+
+
+def topology_of(parallel: Any) -> ParallelSettings:
+    """The argument ``parallel``; one device for None.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    if parallel is None:
+        return ParallelSettings()
+    if not isinstance(parallel, ParallelSettings):
+        raise SettingError(
+            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
+        )
+    return parallel
 
 
 def needs_processes(parallel: ParallelSettings) -> bool:

@@ -100,6 +100,7 @@ def check_parity(
     """
     if steps < 1:
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
+    parallel = job.topology_of(parallel)
     dtype = "float64" if given_model.precision_of(model, parallel) == "float64" else "float32"
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-"))
     with process_state.restored():

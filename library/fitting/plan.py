@@ -92,6 +92,7 @@ def plan(
         UserError: the model cannot be cut so, the devices are too few, or a stage does not fit into
             the memory of its device.
     """
+    parallel = job.topology_of(parallel)
     with process_state.restored():
         specs = given_model.specs(model, input_shape)
         made = job.make(

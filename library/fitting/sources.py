@@ -179,15 +179,14 @@ class Batches(Source):
         spec = dataset.element_spec
         if not isinstance(spec, tuple) or len(spec) not in (2, 3):
             kind = f"{len(spec)} parts" if isinstance(spec, tuple) else type(spec).__name__
-            raise SettingError(
-                "x",
-                kind,
-                "are the elements of the dataset",
-                "elements (x, y) or (x, y, sample_weight)",
-            )
+            problem = f"has elements of {kind}"
+            use = "elements (x, y) or (x, y, sample_weight)"
+            raise SettingError("x", "the dataset", problem, use)
         leaves = tf.nest.flatten(spec)
         if any(leaf.shape.rank == 0 for leaf in leaves):
-            raise SettingError("x", spec, "is a dataset of examples", "dataset.batch(32)")
+            raise SettingError(
+                "x", "the dataset", "has single examples and no batches", "dataset.batch(32)"
+            )
         self._dataset, self._path = dataset, ""
         self.inputs, self.targets = (_specs_of(part) for part in spec[:2])
         size = leaves[0].shape[0]

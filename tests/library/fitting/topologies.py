@@ -53,6 +53,8 @@ def main() -> dict[str, float]:
         model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
         expected = model.get_weights()
         for name, parallel in TOPOLOGIES.items():
+            if case == "images" and name != "grid":
+                continue
             model.set_weights(start)
             history = fit(
                 model,
