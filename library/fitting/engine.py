@@ -9,9 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.fitting import given_model, job, process_state, sources
-from stagecraft.fitting.objective import RowCount
-from stagecraft.fitting.task import GivenTask
+from stagecraft.fitting import job, process_state
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects import sources
+from stagecraft.fitting.objects.objective import RowCount
+from stagecraft.fitting.objects.task import GivenTask
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError

@@ -9,7 +9,7 @@ import keras
 from keras.src.utils import io_utils
 
 from stagecraft.fitting.history import History
-from stagecraft.fitting.objective import RowCount
+from stagecraft.fitting.objects.objective import RowCount
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.processes import events

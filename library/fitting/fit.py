@@ -8,9 +8,11 @@ from typing import Any
 import keras
 
 from stagecraft.fitting import epochs as epochs_
-from stagecraft.fitting import given_model, job, process_state, processes, sources
+from stagecraft.fitting import job, process_state, processes
 from stagecraft.fitting.history import History
-from stagecraft.fitting.task import GivenTask
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects import sources
+from stagecraft.fitting.objects.task import GivenTask
 from stagecraft.fitting.training import Training
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -13,9 +13,10 @@ import keras
 from pydantic import ValidationError
 
 from stagecraft import given
-from stagecraft.fitting import given_model, given_optimizer
-from stagecraft.fitting.given_model import Builder
-from stagecraft.fitting.task import GivenTask
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects import optimizer as given_optimizer
+from stagecraft.fitting.objects.model import Builder
+from stagecraft.fitting.objects.task import GivenTask
 from stagecraft.schemas.errors import SettingError, UserError, setting_error
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import cluster

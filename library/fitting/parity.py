@@ -14,8 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft import given
-from stagecraft.fitting import given_model, job, process_state, sources
-from stagecraft.fitting.task import GivenTask
+from stagecraft.fitting import job, process_state
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects import sources
+from stagecraft.fitting.objects.task import GivenTask
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.parity import cases, report

@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.fitting import given_model, job, process_state
-from stagecraft.fitting.task import GivenTask
+from stagecraft.fitting import job, process_state
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects.task import GivenTask
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities

@@ -32,5 +32,5 @@ def test_it_lists_its_names():
     assert dir(sc) == sorted(sc.__all__)
     for name in sc.__all__:
         assert getattr(sc, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'fitt'"):
+    with pytest.raises(AttributeError):
         sc.fitt  # noqa: B018

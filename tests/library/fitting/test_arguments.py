@@ -174,7 +174,7 @@ def test_early_stopping_restores_the_best_weights():
     )
     assert len(history.epoch) < 9
     assert history.history["loss"][-1] > history.history["loss"][-2]
-    best = [weights for weights in stopping.best_weights]
+    best = list(stopping.best_weights)
     assert all((one == two).all() for one, two in zip(model.get_weights(), best, strict=True))
 
 
