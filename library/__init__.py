@@ -15,15 +15,33 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Batch",
+    "History",
     "Metric",
     "Parallel",
+    "Plan",
+    "Proof",
     "SettingError",
     "Task",
+    "TrainingEngine",
     "UserError",
     "__version__",
+    "check_parity",
+    "engine",
+    "fit",
+    "plan",
+    "virtual_devices",
 ]
 
 if TYPE_CHECKING:
+    from stagecraft.fitting.devices import virtual_devices as virtual_devices
+    from stagecraft.fitting.engine import TrainingEngine as TrainingEngine
+    from stagecraft.fitting.engine import engine as engine
+    from stagecraft.fitting.fit import fit as fit
+    from stagecraft.fitting.history import History as History
+    from stagecraft.fitting.parity import Proof as Proof
+    from stagecraft.fitting.parity import check_parity as check_parity
+    from stagecraft.fitting.plan import Plan as Plan
+    from stagecraft.fitting.plan import plan as plan
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
@@ -35,6 +53,8 @@ __version__ = "0.1.0"
 
 _HERE = "stagecraft.trainer_module"
 
+_FITTING = "stagecraft.fitting"
+
 _PLACES = {
     "Batch": f"{_HERE}.data.batch:Batch",
     "Metric": f"{_HERE}.data.tasks.metric:Metric",
@@ -42,6 +62,15 @@ _PLACES = {
     "SettingError": "stagecraft.schemas.errors:SettingError",
     "Task": f"{_HERE}.data.tasks.task:Task",
     "UserError": "stagecraft.schemas.errors:UserError",
+    "History": f"{_FITTING}.history:History",
+    "Plan": f"{_FITTING}.plan:Plan",
+    "Proof": f"{_FITTING}.parity:Proof",
+    "TrainingEngine": f"{_FITTING}.engine:TrainingEngine",
+    "check_parity": f"{_FITTING}.parity:check_parity",
+    "engine": f"{_FITTING}.engine:engine",
+    "fit": f"{_FITTING}.fit:fit",
+    "plan": f"{_FITTING}.plan:plan",
+    "virtual_devices": f"{_FITTING}.devices:virtual_devices",
 }
 """Public name -> module, and the name there."""
 

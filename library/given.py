@@ -88,6 +88,7 @@ def _module() -> types.ModuleType:
     module = sys.modules.get(MODULE)
     if module is None:
         module = sys.modules[MODULE] = types.ModuleType(MODULE, "Objects of the caller's.")
+        module.__file__ = "this process"  # messages name the file of an object
     return module
 
 

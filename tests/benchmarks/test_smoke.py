@@ -30,6 +30,10 @@ RUNS = {
         "--examples 200 --sizes 1 --engine flink",
         rf"^flink: {NUMBER} ms per example of the largest size$",
     ),
+    "fit": (
+        "--model cnn --rounds 1 --examples 16 --batch 8",
+        rf"^cnn +ours +[\d,]+ +keras +[\d,]+ +ours / keras {NUMBER} \(",
+    ),
     "input_data": (
         "{archives}/cifar-10-binary.tar.gz --rounds 1 --seconds 0.01 --warm-up 0 --batch 8",
         r"^stream +crop,flip,cutout +[\d,]+ \(",

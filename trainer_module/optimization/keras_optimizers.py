@@ -71,6 +71,12 @@ class OfUser(UserEntry, Optimizer):
         """Counts the slots of a kernel."""
         return _slots(self.make(train))
 
+    @property
+    def decays_all_weights(self) -> bool:
+        """As the attribute of this name of the user's function says; without one, False."""
+        found = user_objects.load("train.optimizer", self.name)
+        return bool(getattr(found, "decays_all_weights", False))
+
     def make(self, train: TrainSettings) -> Any:
         """A new optimizer with the configuration of the user's, and our rate and weight decay.
 
@@ -79,7 +85,10 @@ class OfUser(UserEntry, Optimizer):
         """
         found = self._found()
         config = found.get_config()
-        config |= {name: value for name, value in rates(train).items() if name in config}
+        for name, value in rates(train).items():
+            if name in config:
+                # Without weight decay, Keras's None saves an operation for each weight.
+                config[name] = config[name] if value == (config[name] or 0.0) else value
         try:
             return _mended(type(found).from_config(config))
         except Exception as error:  # whatever the user's class raises

@@ -1,4 +1,4 @@
-"""Makes the optimizer of a training: weight decay on kernels only, a factor for each weight."""
+"""Makes the optimizer of a training: weight decay by weight, a factor for each weight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def make_optimizer(
 
     The training loop assigns its variable ``learning_rate`` before each step. A step first takes
     ``learning_rate * weight_decay * kernel`` off each kernel (decoupled weight decay, Loshchilov
-    and Hutter 2017, with the rate as its schedule). Gradients have the order of ``variables``.
+    and Hutter 2017, with the rate as its schedule); off each weight, if the optimizer says so in
+    ``decays_all_weights``. Gradients have the order of ``variables``.
 
     Raises:
         UserError: the user's optimizer cannot be made, or contradicts ``settings``.
@@ -32,11 +33,13 @@ def make_optimizer(
         entry: Optimizer = registries.OPTIMIZERS.get(settings.optimizer)
         optimizer: keras.optimizers.Optimizer = entry.make(settings)
     # Keras takes exclusions before build only.
-    optimizer.exclude_from_weight_decay([v for v in variables if not _decays(settings, v)])
+    every = entry.decays_all_weights
+    undecayed = [v for v in variables if not (every or is_kernel(v)) or _excluded(settings, v)]
+    optimizer.exclude_from_weight_decay(undecayed)
     slots.build(optimizer, variables)
     multipliers.apply(optimizer, [patterns.multiplier(settings, v.path) for v in variables])
     return optimizer
 
 
-def _decays(settings: TrainSettings, variable: keras.Variable) -> bool:
-    return is_kernel(variable) and not patterns.matches(settings.undecayed_patterns, variable.path)
+def _excluded(settings: TrainSettings, variable: keras.Variable) -> bool:
+    return patterns.matches(settings.undecayed_patterns, variable.path)

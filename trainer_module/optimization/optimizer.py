@@ -71,6 +71,11 @@ class Optimizer(Entry):
             UserError: the optimizer does not go together with ``train``.
         """
 
+    @property
+    def decays_all_weights(self) -> bool:
+        """Whether ``train.weight_decay`` is for all weights, as in Keras, and not kernels alone."""
+        return False
+
     @abc.abstractmethod
     def make(self, train: TrainSettings) -> Any:
         """A ``keras.optimizers.Optimizer`` with ``train.learning_rate`` and ``weight_decay``.

@@ -87,11 +87,11 @@ def configure_devices(parallel: ParallelSettings) -> None:
     except RuntimeError:
         raise UserError(
             f"parallel.virtual_devices: {wanted}: TensorFlow has already started in this process "
-            f"with {found} logical CPU devices; start a new process, or call "
-            "stagecraft.trainer_module.parallel.topology.configure_devices before anything else "
-            "uses TensorFlow",
+            f"with {found} logical CPU devices; start a new process, and call "
+            f"stagecraft.virtual_devices({wanted}) before anything else uses TensorFlow",
             setting="parallel.virtual_devices",
             value=wanted,
+            suggestion=f"stagecraft.virtual_devices({wanted})",
         ) from None
 
 

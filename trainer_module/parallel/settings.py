@@ -19,121 +19,127 @@ _DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
 class ParallelSettings(Settings):
     """On which topology (``parallel:``)."""
 
-    strategy: str = Field("one_device", description="how the devices work together")
+    strategy: str = Field(default="one_device", description="how the devices work together")
     replicas: int = Field(
-        1, ge=1, description="copies of the model on one host; each takes its part of the batch"
+        default=1,
+        ge=1,
+        description="copies of the model on one host; each takes its part of the batch",
     )
     stages: int = Field(
-        1, ge=1, description="parts of the model, each on its own device; more than 1 needs grid"
+        default=1,
+        ge=1,
+        description="parts of the model, each on its own device; more than 1 needs grid",
     )
     virtual_stages: int = Field(
-        1,
+        default=1,
         ge=1,
         description="parts of the model on the device of each stage, which take turns "
         "(interleaved 1f1b); more than 1 makes the bubble smaller, and copies more",
     )
     cuts: str = Field(
-        "auto",
+        default="auto",
         description="where the model is cut: auto, or the last layer of each part except the "
         "final one, separated by commas; a part is a stage, or a virtual stage",
     )
     costs: Literal["flops", "measured"] = Field(
-        "flops",
+        default="flops",
         description="what cuts: auto balances across stages; flops: floating-point operations; "
         "measured: seconds on the device, timed before training",
     )
     memory_mb: int = Field(
-        0,
+        default=0,
         ge=0,
         description="limit of the predicted memory of a stage, in MB; 0: none",
     )
     microbatches: int = Field(
-        1,
+        default=1,
         ge=1,
         description="parts of a replica's examples, in different stages at the same time; more "
         "than 1 needs grid",
     )
     schedule: Literal["1f1b", "gpipe"] = Field(
-        "1f1b",
+        default="1f1b",
         description="order of microbatches in a stage; 1f1b: one forward, one backward, keeps few "
         "activations; gpipe: all forward, then all backward, keeps all",
     )
     zero: int = Field(
-        0,
+        default=0,
         ge=0,
         le=1,
         description="1: the replicas of a stage divide the optimizer slots among them (ZeRO stage "
         "1); 0: each replica keeps all",
     )
     accumulate: int = Field(
-        1,
+        default=1,
         ge=1,
         description="accumulation steps: parts of a replica's examples, computed one after the "
         "other, for a batch that does not fit into memory",
     )
     devices: str = Field(
-        "auto",
+        default="auto",
         description="devices of one worker, separated by commas: each replica's stages in order, "
         "such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are none",
     )
     all_reduce: str = Field(
-        "auto",
+        default="auto",
         description="algorithm that sums gradients; mirrored supports nccl, hierarchical_copy and "
         "one_device, multi_worker_mirrored and grid support ring and nccl",
     )
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
-        "float32",
+        default="float32",
         description="dtype of the computation; mixed: 16 bits, with float32 weights",
     )
-    jit: bool = Field(False, description="compile the model with XLA, each stage by itself")
+    jit: bool = Field(default=False, description="compile the model with XLA, each stage by itself")
     remat: bool = Field(
-        False,
+        default=False,
         description="recompute activations in the backward pass instead of keeping them: less "
         "memory, more time",
     )
     workers: int = Field(
-        1,
+        default=1,
         ge=1,
         description="processes that train together, each with its replicas and stages; more than 1 "
         "needs multi_worker_mirrored, parameter_server or grid",
     )
-    ps: int = Field(1, ge=1, description="processes that hold the variables under parameter_server")
+    ps: int = Field(
+        default=1, ge=1, description="processes that hold the variables under parameter_server"
+    )
     evaluator: bool = Field(
-        False,
+        default=False,
         description="whether one more process evaluates each new checkpoint while the others train",
     )
     launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
-        "auto",
+        default="auto",
         description="what starts the processes; local: the Trainer, on this host; kubernetes: the "
         "Trainer step on Kubeflow, as a cluster job (kubeflow.job); in_process: another program, "
         "with TF_CONFIG for each; auto: local if there are several and TF_CONFIG is "
         "not set",
     )
     max_restarts: int = Field(
-        3,
+        default=3,
         ge=0,
         description="how often lost processes restart, from the newest checkpoint",
     )
     start_timeout_seconds: int = Field(
-        300, ge=1, le=86_400, description="seconds within which the processes must connect"
+        default=300, ge=1, le=86_400, description="seconds within which the processes must connect"
     )
     silence_timeout_seconds: int = Field(
-        10,
+        default=10,
         ge=2,
         le=86_400,
         description="seconds after which a silent process counts as frozen",
     )
     timeline_step: int = Field(
-        0,
+        default=0,
         ge=0,
         description="step whose stage passes the timeline records (with grid); 0: none",
     )
     profile_steps: str = Field(
-        "",
+        default="",
         description="FIRST:LAST, such as 10:20: steps that TensorFlow profiles, for TensorBoard",
     )
     virtual_devices: int = Field(
-        0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
+        default=0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
     )
 
     @field_validator("strategy")

@@ -12,7 +12,14 @@ from stagecraft.trainer_module.parallel.devices import (
 )
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
-__all__ = ["Topology", "available", "choose", "configure_devices", "resolve"]
+__all__ = [
+    "Topology",
+    "available",
+    "choose",
+    "configure_devices",
+    "resolve",
+    "set_graph_options",
+]
 
 _resolved: list[Topology] = []
 
@@ -43,14 +50,23 @@ def resolve(parallel: ParallelSettings) -> Topology:
     )
     _refuse_a_second(topology)
     _resolved.append(topology)
-    # Grappler regroups sums, and fuses ops, by what else is in the graph: roundings would depend on
-    # the topology, and on remat. Training is no slower without (benchmarks/RESULTS.md).
-    tf.config.optimizer.set_experimental_options(
-        {"arithmetic_optimization": False, "remapping": False}
-    )
+    set_graph_options()
     if topology.on_gpus:  # CPU kernels give the same bits each time anyway
         tf.config.experimental.enable_op_determinism()
     return topology
+
+
+def set_graph_options() -> None:
+    """Makes TensorFlow compute each sum as the engine's code says it.
+
+    Grappler regroups sums, and fuses ops, by what else is in the graph: roundings would depend on
+    the topology, and on remat. Training is no slower without (benchmarks/RESULTS.md).
+    """
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options(
+        {"arithmetic_optimization": False, "remapping": False}
+    )
 
 
 def _refuse_a_second(topology: Topology) -> None:

@@ -46,9 +46,16 @@ class Callbacks:
         self._called = {name: _make(name) for name in names} if chief else {}
         self.epoch_steps = epoch_steps if names else 0
         """Steps of an epoch, on all workers; 0: there are no callbacks."""
+        self.stops = False
+        """Whether the training is to stop at the end of the epoch."""
         self._last: dict[str, float] = {}
         self._sums: dict[str, float] = {}
         self._steps = 0
+
+    def boundary(self, step: int) -> int:
+        """The step after ``step`` up to which one call of the engine may go; 0: any."""
+        epoch = self.epoch_steps
+        return (step // epoch + 1) * epoch if epoch else 0
 
     def begin(self) -> None:
         """Before the first step."""

@@ -105,13 +105,13 @@ class Loop:
             self.callbacks.begin()
         while not self._is_done:
             step = engine.step
-            stops = [*self._periods, self.callbacks.epoch_steps or self.total]
-            boundary = min((step // period + 1) * period for period in stops)
-            self._train_until(min(boundary, self.total), batches)
+            boundary = min((step // period + 1) * period for period in (*self._periods, self.total))
+            self._train_until(min(boundary, self.callbacks.boundary(step) or boundary), batches)
             due = engine.step % self.eval_every == 0 or engine.step == self.total
             if due and val_data is not None:
                 self._evaluate(val_data)
             self.callbacks.epoch_end(engine.step, self._newest_evaluation())
+            self._follow_callbacks()
             if self._is_done or any(engine.step % period == 0 for period in self._periods):
                 self._save()
         self._settle()
@@ -153,6 +153,14 @@ class Loop:
         if stops and not self._stopped_early:
             self._stopped_early = True
             _log.info("Stopped early after step %d: no improvement", self.engine.step)
+
+    def _follow_callbacks(self) -> None:
+        """Stops at the end of an epoch, on all workers, if the chief's callbacks ask for it."""
+        epoch = self.callbacks.epoch_steps
+        if not epoch or self.engine.step % epoch:
+            return
+        [stops] = self.engine.sum_over_workers([float(self.chief and self.callbacks.stops)])
+        self._stopped_early = self._stopped_early or bool(stops)
 
     def _resume(self) -> None:
         engine, checkpoints = self.engine, self.checkpoints

@@ -101,7 +101,7 @@ def plan(
     settings = options.load_settings(config, (*overrides, *more))
     result, notes = _plan(settings, devices, network)
 
-    from stagecraft.pipeline.cli.terminal.plan_text import plan_text
+    from stagecraft.trainer_module.planning.plan_text import plan_text
 
     console.say(plan_text(result), stderr=as_json)
     of_hosts = months.simulate(result)

@@ -8,8 +8,8 @@ import pytest
 from chains import A100, WIDTH, make, settings
 from keras import layers
 
-from stagecraft.pipeline.cli.terminal.plan_text import plan_text
 from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning.plan_text import plan_text
 
 ROW = 4 * WIDTH
 

@@ -1,0 +1,180 @@
+"""What happens at the ends of epochs: history, progress bar, Keras's callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras.src.utils import io_utils
+
+from stagecraft.fitting.history import History
+from stagecraft.fitting.objects.objective import RowCount
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+from stagecraft.trainer_module.processes import events
+from stagecraft.trainer_module.training.callbacks import Callbacks
+from stagecraft.trainer_module.training.monitoring.curve import Point
+
+_REFUSED = {
+    "BackupAndRestore": "checkpoint_dir, which keeps checkpoints and resumes",
+    "LearningRateScheduler": "an optimizer with a keras.optimizers.schedules.LearningRateSchedule",
+    "ReduceLROnPlateau": "an optimizer with a keras.optimizers.schedules.LearningRateSchedule",
+}
+"""Class of Keras -> what works."""
+
+_OF_BATCHES = tuple(
+    f"on_{kind}batch_{when}"
+    for kind in ("", "train_", "test_", "predict_")
+    for when in ("begin", "end")
+)
+
+METHODS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
+"""Methods of ``keras.callbacks.Callback`` that are called."""
+
+
+def check(callbacks: Sequence[Any]) -> None:
+    """Refuses callbacks that would not work.
+
+    Raises:
+        SettingError: a callback wants a call for each batch, or sets the learning rate.
+    """
+    for callback in callbacks:
+        name = type(callback).__name__
+        if name in _REFUSED and isinstance(callback, keras.callbacks.Callback):
+            raise SettingError("callbacks", name, "has no effect here", _REFUSED[name])
+        if name == "ModelCheckpoint" and callback.save_freq == "epoch":
+            continue
+        for method in _OF_BATCHES:
+            own = getattr(callback, method, None)
+            if own and getattr(own, "__func__", own) is not vars(keras.callbacks.Callback)[method]:
+                problem = f"has {method}, but one call of the engine takes several batches"
+                raise SettingError("callbacks", name, problem, f"one of {', '.join(METHODS)}")
+        if not any(callable(getattr(callback, method, None)) for method in METHODS):
+            raise SettingError(
+                "callbacks", name, "has no method of a callback", f"one of {', '.join(METHODS)}"
+            )
+
+
+class Epochs(Callbacks):
+    """Follows a training of ``fit``, on the chief; on other workers it only knows the epochs."""
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        epochs: int,
+        steps: int,
+        short: bool,
+        metrics: Sequence[str],
+        callbacks: Sequence[Any],
+        update: Callable[[], Any],
+        verbose: int,
+        folder: str | None,
+        chief: bool,
+    ):
+        """Takes what is called.
+
+        Args:
+            steps: of an epoch.
+            short: whether the last batch of an epoch has fewer examples.
+            metrics: names.
+            callbacks: the caller's.
+            update: gives the caller's model the weights of the engine, and returns it.
+            folder: of the checkpoints; None: there are none.
+        """
+        super().__init__()
+        self.epoch_steps = steps
+        self._history, self._epochs, self._short = history, epochs, short
+        self._callbacks, self._update = list(callbacks) if chief else [], update
+        self._verbose, self._folder, self._chief = verbose if chief else 0, folder, chief
+        self._logs: dict[str, float] = {}
+        self._rows = 0.0
+        self._bar: Any = None
+        self._epoch = 0
+        names = ["loss", *metrics]
+        self._names = [*names, *(f"val_{name}" for name in names)]
+
+    def start(self, step: int) -> None:
+        """Continues after a step: reads the history of the epochs before it."""
+        self._epoch = step // self.epoch_steps
+        if self._folder and step:
+            self._history.read(self._folder, self._epoch)
+
+    def boundary(self, step: int) -> int:
+        """As for all callbacks; a short batch is a call by itself, which counts less."""
+        end = super().boundary(step)
+        return end - 1 if self._short and step < end - 1 else end
+
+    def begin(self) -> None:
+        """Before the first step."""
+        if self._callbacks:
+            model = self._update()
+            model.stop_training = False
+            for callback in self._callbacks:
+                if callable(getattr(callback, "set_params", None)):
+                    callback.set_params(self._history.params)
+                if callable(getattr(callback, "set_model", None)):
+                    callback.set_model(model)
+        self._each("on_train_begin", {})
+        self._begin_epoch()
+
+    def step(self, point: Point, steps: int) -> None:
+        """After a call of the engine: adds its means, each by its examples."""
+        metrics = dict(point.metrics)
+        rows = metrics.pop(RowCount.name)
+        for name, value in {"loss": point.loss, **metrics}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + rows * value
+        self._rows += rows
+        self._logs = {name: value / self._rows for name, value in self._sums.items()}
+        if self._bar is not None:
+            done = (point.step - 1) % self.epoch_steps + 1
+            self._bar.update(done, list(self._logs.items()), finalize=False)
+
+    def epoch_end(self, step: int, evaluation: Evaluation | None) -> None:
+        """After a step, if it ends an epoch; with the evaluation after this step."""
+        if step % self.epoch_steps or not self._logs:
+            return
+        logs = dict(self._logs)
+        if evaluation is not None:
+            values = {"loss": evaluation.loss, **evaluation.metrics}
+            values.pop(RowCount.name)
+            logs |= {f"val_{name}": value for name, value in values.items()}
+        if self._bar is not None:
+            self._bar.update(self.epoch_steps, list(logs.items()), finalize=True)
+        self._history.add(self._epoch, logs)
+        if self._chief:
+            events.emit("progress", phase="epoch", epoch=self._epoch, logs=logs)
+        if self._chief and self._folder:
+            self._history.write(self._folder)
+        if self._callbacks:
+            model = self._update()
+            self._each("on_epoch_end", self._epoch, dict(logs))
+            self.stops = bool(model.stop_training)
+        self._epoch, self._sums, self._rows = self._epoch + 1, {}, 0.0
+        if not self.stops and self._epoch < self._epochs:
+            self._begin_epoch()
+
+    def end(self) -> None:
+        """After the last step; a callback may set the weights of the model."""
+        if self._logs:
+            self._each("on_train_end", dict(self._logs))
+
+    def _begin_epoch(self) -> None:
+        self._each("on_epoch_begin", self._epoch, {})
+        if not self._verbose:
+            return
+        if self._verbose == 1:
+            io_utils.print_msg(f"Epoch {self._epoch + 1}/{self._epochs}")
+        self._bar = keras.utils.Progbar(
+            self.epoch_steps,
+            verbose=self._verbose,
+            stateful_metrics=self._names,  # these are means already
+            unit_name="step",
+        )
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            function = getattr(callback, method, None)
+            if callable(function):
+                function(*arguments)

@@ -1,0 +1,161 @@
+"""A model, its loss and its optimizer, as settings and given objects that any process can use."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+from pydantic import ValidationError
+
+from stagecraft import given
+from stagecraft.fitting.objects import model as given_model
+from stagecraft.fitting.objects import optimizer as given_optimizer
+from stagecraft.fitting.objects.model import Builder
+from stagecraft.fitting.objects.task import GivenTask
+from stagecraft.schemas.errors import SettingError, UserError, setting_error
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.roles import jobs
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the engines need of a model; also in other processes, by the names."""
+
+    settings: TrainingSettings
+    names: Sequence[str]
+    """Of the given objects that the settings name."""
+
+    @property
+    def task(self) -> GivenTask:
+        """Inputs, targets, loss and metrics."""
+        found: GivenTask = self.settings.task.found
+        return found
+
+    @property
+    def builder(self) -> Builder:
+        """Builds the model."""
+        found: Builder = given.get(self.settings.train.model)
+        return found
+
+    def build_model(self, scope: Any = None) -> keras.Model:
+        """A new model with the caller's weights."""
+        train, precision = self.settings.train, self.settings.parallel.precision
+        try:
+            return assemble(train, {}, scope, precision, task=self.task)
+        except UserError as error:
+            if isinstance(error.__cause__, SettingError):  # the builder's own
+                raise error.__cause__ from None
+            raise
+
+    def release(self) -> None:
+        """Forgets the given objects."""
+        given.release(self.names)
+
+
+def make(
+    model: Any,
+    task: GivenTask,
+    *,
+    optimizer: Any,
+    parallel: ParallelSettings,
+    batch_size: int,
+    steps: int,
+    seed: int,
+    **train: Any,
+) -> Job:
+    """Checks the arguments, and gives the objects names.
+
+    Args:
+        model: a Keras model, or a function that builds one.
+        task: inputs, targets, loss and metrics.
+        train: other settings of ``train:``.
+
+    Raises:
+        UserError: an argument does not fit.
+    """
+    if parallel.launcher == "kubernetes" or parallel.evaluator:
+        setting = "launcher" if parallel.launcher == "kubernetes" else "evaluator"
+        raise SettingError(
+            f"parallel.{setting}",
+            getattr(parallel, setting),
+            "is for pipelines: a script trains in processes on this machine",
+            f"the default of {setting}",
+        )
+    precision = given_model.precision_of(model, parallel)
+    parallel = parallel.model_copy(update={"precision": precision})
+    built = given_model.builder(model, task.input_specs({}), precision)
+    names = [given.put("model", built), given.put("task", task)]
+    options, own = given_optimizer.settings(optimizer)
+    names += own
+    with readable():
+        settings = TrainingSettings.model_validate(
+            {
+                "task": {"name": names[1]},
+                "train": {
+                    "model": names[0],
+                    "batch_size": batch_size,
+                    "steps": steps,
+                    "seed": seed,
+                    **options,
+                    **train,
+                },
+                "parallel": parallel.model_dump(),
+            }
+        )
+    return Job(settings, names)
+
+
+def topology_of(parallel: Any) -> ParallelSettings:
+    """The argument ``parallel``; one device for None.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    if parallel is None:
+        return ParallelSettings()
+    if not isinstance(parallel, ParallelSettings):
+        raise SettingError(
+            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
+        )
+    return parallel
+
+
+def needs_processes(parallel: ParallelSettings) -> bool:
+    """Whether the topology has several processes, which this process is to start."""
+    return parallel.launcher != "in_process" and bool(jobs(parallel)) and not cluster.is_set()
+
+
+def import_path() -> dict[str, str | None]:
+    """The variable with which another process imports what this one can."""
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """Raises pydantic's first error as a UserError."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors()[0]
+        own = setting_error(problem)
+        if own is not None:
+            raise own from None
+        setting = ".".join(map(str, problem["loc"]))
+        raise UserError(
+            f"{setting}: {problem.get('input')}: {problem['msg']}",
+            setting=setting,
+            value=problem.get("input"),
+        ) from None
+
+
+def assign(model: keras.Model, paths: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Sets a model's weights, in Keras's order, from values by the paths of a copy."""
+    for weight, path in zip(model.weights, paths, strict=True):
+        weight.assign(values[path])

@@ -1,0 +1,208 @@
+"""Builds a caller's model again, on any devices: same configuration, same weights."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models.stages import inputs as model_inputs
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16")
+
+
+class Builder:
+    """Builds a model; called by ``train.model``."""
+
+    paths: Sequence[str] = ()
+    """Paths of the weights of the model that was built last, in Keras's order."""
+
+    def __init__(self, build: Callable[[], keras.Model]):
+        self._build = build
+
+    def __call__(self) -> keras.Model:
+        """A new model."""
+        model = self._build()
+        if isinstance(model, keras.Model):
+            self.paths = [weight.path for weight in model.weights]
+        return model
+
+    def get_config(self) -> Mapping[str, Any]:
+        """What the builder's name among given objects depends on: not the weights of a model."""
+        if isinstance(self._build, Copy):
+            return self._build.get_config()
+        code = cloudpickle.dumps(self._build)
+        return {"function": hashlib.sha256(code).hexdigest()}
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return {"_build": self._build}
+
+
+class Copy:
+    """Builds copies of a model, with its weights."""
+
+    def __init__(self, model: keras.Model, inputs: Any, precision: str):
+        """Reads configuration and weights.
+
+        Args:
+            inputs: the inputs' ``Spec``, or a structure of them; builds a model that is not built.
+            precision: replaces the model's own dtype policy in all layers.
+
+        Raises:
+            SettingError: the configuration of the model cannot be read.
+        """
+        self._inputs = inputs
+        if not model.built:
+            _call(model, inputs)
+        try:
+            config = keras.saving.serialize_keras_object(model)
+        except Exception as error:  # whatever get_config of the user's layers raises
+            raise _not_copied(model, error) from error
+        config.pop("compile_config", None)
+        own = model.dtype_policy.name
+        self._config = config if own == precision else _with_policy(config, own, precision)
+        layers = list(model._flatten_layers())
+        self._classes = {
+            type(each).__name__: type(each)
+            for each in layers
+            if not type(each).__module__.startswith("keras.")
+        }
+        self._trainable = [layer.trainable for layer in layers]
+        self._weights = [weight.numpy() for weight in model.weights]
+        self._name = model.name
+
+    def get_config(self) -> Mapping[str, Any]:
+        """What the model's name among given objects depends on: not the weights."""
+        return {"model": self._config, "trainable": self._trainable}
+
+    def __call__(self) -> keras.Model:
+        """A new copy.
+
+        Raises:
+            SettingError: the model's class does not build it from its configuration.
+        """
+        config = copy.deepcopy(self._config)  # Keras takes it apart
+        try:
+            with keras.saving.custom_object_scope(self._classes):
+                model = keras.saving.deserialize_keras_object(config, safe_mode=False)
+        except Exception as error:  # whatever from_config of the user's classes raises
+            raise _not_copied(self, error) from error
+        if len(model.weights) < len(self._weights):
+            _call(model, self._inputs)
+        layers = list(model._flatten_layers())
+        if len(model.weights) != len(self._weights) or len(layers) != len(self._trainable):
+            raise _not_copied(self, ValueError("the copy has other layers or weights"))
+        for layer, trainable in zip(layers, self._trainable, strict=True):
+            if layer.trainable != trainable:
+                layer.trainable = trainable
+        for weight, value in zip(model.weights, self._weights, strict=True):
+            weight.assign(value)
+        return model
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self._name
+
+
+def builder(model: Any, inputs: Any, precision: str) -> Builder:
+    """Builds copies of a Keras model, or calls a function that returns a model.
+
+    Raises:
+        SettingError: it is neither, or the model cannot be copied.
+    """
+    if isinstance(model, keras.Model):
+        return Builder(Copy(model, inputs, precision))
+    if callable(model) and not isinstance(model, type):
+        return Builder(model)
+    shown = model.__name__ if isinstance(model, type) else type(model).__name__
+    raise SettingError(
+        "model", shown, "is not a Keras 3 model", "a keras.Model, or a function that returns one"
+    )
+
+
+def precision_of(model: Any, parallel: ParallelSettings) -> str:
+    """``parallel.precision``; if it is not set, the precision of the model's own layers."""
+    if "precision" in parallel.model_fields_set or not isinstance(model, keras.Model):
+        return parallel.precision
+    dtypes = {str(weight.dtype) for weight in model.weights if "float" in str(weight.dtype)}
+    name = "float64" if dtypes == {"float64"} else model.dtype_policy.name
+    return name if name in PRECISIONS else parallel.precision
+
+
+def specs(model: Any, input_shape: Any = None) -> Any:
+    """``Spec`` of a model's inputs, or a structure of them; calls a function that builds one.
+
+    Args:
+        input_shape: of one example, if the model does not know it.
+
+    Raises:
+        SettingError: there is no model, or it does not know its inputs.
+    """
+    if input_shape is not None:
+        return Spec(tuple(input_shape))
+    found = model if isinstance(model, keras.Model) else model() if callable(model) else None
+    if not isinstance(found, keras.Model):
+        builder(model if found is None else found, None, "float32")  # refuses it
+    try:
+        symbolic = model_inputs.of(found)
+    except (LookupError, AttributeError, ValueError) as error:
+        raise SettingError(
+            "input_shape", None, "is needed: the model does not say it", "input_shape=(32, 32, 3)"
+        ) from error
+    return tf.nest.map_structure(lambda each: Spec(each.shape[1:], each.dtype), symbolic)
+
+
+def output_names(model: Any) -> Sequence[str]:
+    """Names of a functional model's outputs; () of other models."""
+    return tuple(getattr(model, "output_names", None) or ())
+
+
+def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
+    """Paths of what depends on the rows of a batch together: moving statistics, added losses."""
+    state = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
+    every = [(v, v.value) for v in model.variables]
+    with keras.StatelessScope(every, collect_losses=True) as scope:
+        _call(model, inputs, training=True)
+        losses = len(model.losses)
+    changed = [v.path for v in state if scope.get_current_value(v) is not v.value]
+    weights = sum(v.regularizer is not None for v in model.trainable_weights)
+    return [*changed, *(["add_loss or activity_regularizer"] if losses > weights else [])]
+
+
+def _call(model: keras.Model, inputs: Any, training: bool = False) -> Any:
+    zeros = tf.nest.map_structure(
+        lambda spec: np.zeros((2, *(size or 1 for size in spec.shape)), spec.dtype), inputs
+    )
+    return model(zeros, training=training)
+
+
+def _with_policy(config: Any, before: str, after: str) -> Any:
+    """The configuration with another dtype policy in place of ``before``."""
+    if isinstance(config, dict):
+        is_policy = config.get("class_name") == "DTypePolicy"
+        if is_policy and config.get("config") == {"name": before}:
+            return config | {"config": {"name": after}}
+        return {key: _with_policy(value, before, after) for key, value in config.items()}
+    if isinstance(config, (list, tuple)):
+        return type(config)(_with_policy(value, before, after) for value in config)
+    return config
+
+
+def _not_copied(model: Any, error: Exception) -> SettingError:
+    return SettingError(
+        "model",
+        model.name,
+        f"cannot be built again from its configuration: {said(error)}",
+        "a function that builds the model, or give its class a get_config",
+    )

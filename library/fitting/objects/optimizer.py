@@ -1,0 +1,112 @@
+"""A Keras optimizer as settings of ``train:``, with the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from stagecraft import given
+from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.foreign_errors import said
+
+_REFUSED = {
+    "clipnorm": "global_clipnorm, the norm over all gradients",
+    "use_ema": "use_ema=False, or train.ema_decay in the settings of a pipeline",
+    "loss_scale_factor": "Parallel(precision='mixed_float16'), which scales the loss",
+    "gradient_accumulation_steps": "Parallel(accumulate=…)",
+}
+"""Argument -> what works."""
+
+_MAPPED = ("learning_rate", "weight_decay", "global_clipnorm", "clipvalue")
+
+
+class Optimizer:
+    """Makes an optimizer by class and configuration; called by ``train.optimizer``."""
+
+    decays_all_weights = True
+    """As Keras: weight decay is not for kernels alone."""
+
+    def __init__(self, optimizer: keras.optimizers.Optimizer, config: Mapping[str, Any]):
+        self._kind, self._config = type(optimizer), dict(config)
+
+    def get_config(self) -> Mapping[str, Any]:
+        """What the optimizer's name among given objects depends on."""
+        return {"class": self._kind.__qualname__, **self._config}
+
+    def __call__(self) -> keras.optimizers.Optimizer:
+        """A new optimizer, without slots."""
+        return self._kind.from_config(dict(self._config))
+
+
+def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
+    """Settings of ``train:`` for an optimizer, and the names of given objects in them.
+
+    The optimizer begins without slots: only its configuration counts.
+
+    Args:
+        optimizer: the name of a Keras optimizer, or an object.
+
+    Raises:
+        SettingError: it is neither, or it does what no engine does.
+    """
+    found = _found(optimizer)
+    name = type(found).__name__
+    if name == "LossScaleOptimizer":
+        raise SettingError("optimizer", name, "scales the loss of one device alone",
+                           _REFUSED["loss_scale_factor"])  # fmt: skip
+    config = found.get_config()
+    for argument, use in _REFUSED.items():
+        if config.get(argument):
+            problem = f"sets {argument}={config[argument]}, which Stagecraft does not support"
+            raise SettingError("optimizer", name, problem, use)
+    if getattr(found, "_exclude_from_weight_decay", None) or getattr(
+        found, "_exclude_from_weight_decay_pattern", None
+    ):
+        raise SettingError(
+            "optimizer",
+            name,
+            "excludes weights from weight decay, which its configuration does not say",
+            "weight_decay=None, or weight decay for all weights",
+        )
+    schedule = found._learning_rate
+    train: dict[str, Any] = {
+        "schedule": "constant",
+        "weight_decay": float(config.get("weight_decay") or 0.0),
+        "clip_norm": float(config.get("global_clipnorm") or 0.0),
+        "clip_value": config.get("clipvalue"),
+    }
+    names = []
+    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        train["schedule"] = given.put("schedule", schedule)
+        train["learning_rate"] = 1.0  # the schedule gives the rate itself
+        names.append(train["schedule"])
+    else:
+        train["learning_rate"] = _exact(float(found.learning_rate))
+    rest = {key: value for key, value in config.items() if key not in _MAPPED}
+    rest["learning_rate"] = train["learning_rate"]
+    if "weight_decay" in config:
+        rest["weight_decay"] = config["weight_decay"]
+    train["optimizer"] = given.put("optimizer", Optimizer(found, rest))
+    return train, [*names, train["optimizer"]]
+
+
+def _found(optimizer: Any) -> keras.optimizers.Optimizer:
+    try:
+        found = keras.optimizers.get(optimizer)
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            "optimizer", optimizer, f"is refused by Keras: {said(error)}", "adam"
+        ) from error
+    if not isinstance(found, keras.optimizers.Optimizer):
+        raise SettingError(
+            "optimizer", type(optimizer).__name__, "is not a Keras 3 optimizer", "adam"
+        )
+    return found
+
+
+def _exact(rate: float) -> float:
+    """The number that was given: an optimizer keeps 0.001 as a float32."""
+    short = float(f"{rate:.6g}")
+    return short if abs(short - rate) <= 1e-7 * abs(rate) else rate

@@ -1,0 +1,324 @@
+"""Data of the caller's as batches of one size: arrays, or a ``tf.data.Dataset`` of batches."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.task import Spec
+
+BATCH_SIZE = 32
+"""Keras's default."""
+
+
+class Source(abc.ABC):
+    """Examples in batches."""
+
+    inputs: Any
+    """``Spec`` of ``x``, or a structure of them."""
+    targets: Any
+    batch_size: int
+    steps: int
+    """Steps of an epoch."""
+    short: bool
+    """Whether the last batch of an epoch may have fewer examples."""
+
+    @abc.abstractmethod
+    def train(self, first: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """Endless batches from step ``first`` on; ``rows``: this worker's part, ``(w, n)``."""
+
+    @abc.abstractmethod
+    def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """Each example once; a batch size that all replicas can divide."""
+
+    @abc.abstractmethod
+    def stored(self, folder: str) -> Source:
+        """The same data in files, for other processes."""
+
+
+class Arrays(Source):
+    """Arrays in memory, or in files."""
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        weights: Any = None,
+        *,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        dtype: str = "float32",
+    ):
+        """Checks the shapes. ``dtype`` replaces that of other floats, as in Keras.
+
+        Raises:
+            SettingError: the arrays have different numbers of examples, or none.
+        """
+        if y is None:
+            raise SettingError("y", "None", "has no targets for the loss", "an array of targets")
+        if shuffle not in (True, False):
+            raise SettingError("shuffle", shuffle, "is not supported", "True or False")
+        parts = (x, y) if weights is None else (x, y, weights)
+        self._parts = tuple(_arrays(each, dtype) for each in parts)
+        self._counts = [len(leaf) for leaf in tf.nest.flatten(self._parts)]
+        self.count = self._counts[0]
+        if len(set(self._counts)) > 1 or not self.count:
+            raise SettingError(
+                "x",
+                f"{self.count} examples",
+                f"does not fit the other arrays, which have {sorted(set(self._counts))} examples",
+                "arrays with the same first dimension, greater than 0",
+            )
+        self.inputs, self.targets = (_specs(part) for part in self._parts[:2])
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
+            raise SettingError("batch_size", batch_size, "is not a positive number", "32")
+        self._of_pass = -(-self.count // self.batch_size)
+        self.steps = steps or self._of_pass
+        self.short = self.count % self.batch_size > 0
+        self._shuffle, self._seed = bool(shuffle), seed
+
+    def train(self, first: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """See :meth:`Source.train`; each pass is another permutation, by seed and pass."""
+        epoch, skipped = divmod(first, self._of_pass)
+        count, seed = self.count, self._seed
+
+        def order(number: tf.Tensor) -> tf.Tensor:
+            positions = tf.range(count, dtype=tf.int64)
+            if not self._shuffle:
+                return positions
+            return tf.random.experimental.stateless_shuffle(positions, seed=[seed, number])
+
+        def of_pass(number: tf.Tensor) -> tf.data.Dataset:
+            permuted = tf.data.Dataset.from_tensors(order(number)).repeat()
+            return tf.data.Dataset.zip(tf.data.Dataset.range(self._of_pass), permuted)
+
+        return (
+            tf.data.Dataset.counter(epoch)
+            .flat_map(of_pass)
+            .skip(skipped)
+            .map(self._batch(self.batch_size, rows, True), tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+            .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        )
+
+    def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """See :meth:`Source.evaluate`; in the order of the arrays."""
+        order = tf.data.Dataset.from_tensors(tf.range(self.count, dtype=tf.int64)).repeat()
+        steps = tf.data.Dataset.range(-(-self.count // batch_size))
+        return (
+            tf.data.Dataset.zip(steps, order)
+            .map(self._batch(batch_size, rows, False), tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def first_batch(self) -> Batch:
+        """The first batch of a training, in the order of the arrays."""
+        there = min(self.count, self.batch_size)
+        positions = np.arange(self.batch_size)
+        keys = np.minimum(positions, there - 1)
+        inputs, *targets = tf.nest.map_structure(lambda part: part[keys], self._loaded())
+        weights = (positions < there) * (self.batch_size / there)
+        return Batch(inputs, tuple(targets), weights)
+
+    def stored(self, folder: str) -> Arrays:
+        """Writes each array to a ``.npy`` file."""
+        os.makedirs(folder, exist_ok=True)
+        paths = []
+        for index, leaf in enumerate(tf.nest.flatten(self._parts)):
+            paths.append(os.path.join(folder, f"{index}.npy"))
+            np.save(paths[-1], leaf)
+        copy = object.__new__(Arrays)
+        vars(copy).update(vars(self))
+        copy._parts = tf.nest.pack_sequence_as(self._parts, paths)
+        return copy
+
+    def _batch(self, size: int, rows: tuple[int, int], training: bool) -> Any:
+        parts = tf.nest.map_structure(tf.constant, self._loaded())
+        worker, workers = rows
+        begin, end = (size * each // workers for each in (worker, worker + 1))
+        count = self.count
+
+        @tf.autograph.experimental.do_not_convert
+        def batch(step: tf.Tensor, order: tf.Tensor) -> Batch:
+            first = step * size
+            there = tf.minimum(tf.constant(size, tf.int64), count - first)
+            positions = tf.range(begin, end, dtype=tf.int64)
+            keys = tf.gather(order, first + tf.minimum(positions, there - 1))
+            inputs, *targets = tf.nest.map_structure(lambda part: tf.gather(part, keys), parts)
+            return Batch(inputs, tuple(targets), _weights(positions, there, size, training))
+
+        return batch
+
+    def _loaded(self) -> Any:
+        return tf.nest.map_structure(
+            lambda part: np.load(part) if isinstance(part, str) else part, self._parts
+        )
+
+
+class Batches(Source):
+    """A dataset of ``(x, y)`` or ``(x, y, sample_weight)``, each with a batch of examples."""
+
+    def __init__(self, dataset: tf.data.Dataset, *, steps: int | None = None):
+        """Takes the size of the first batch as that of all but the last.
+
+        Counts the batches of a dataset of unknown length in a pass through it.
+
+        Raises:
+            SettingError: the elements are not batches, or an infinite dataset has no ``steps``.
+        """
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+            kind = f"{len(spec)} parts" if isinstance(spec, tuple) else type(spec).__name__
+            problem = f"has elements of {kind}"
+            use = "elements (x, y) or (x, y, sample_weight)"
+            raise SettingError("x", "the dataset", problem, use)
+        leaves = tf.nest.flatten(spec)
+        if any(leaf.shape.rank == 0 for leaf in leaves):
+            raise SettingError(
+                "x", "the dataset", "has single examples and no batches", "dataset.batch(32)"
+            )
+        self._dataset, self._path = dataset, ""
+        self.inputs, self.targets = (_specs_of(part) for part in spec[:2])
+        size = leaves[0].shape[0]
+        self.short = size is None
+        if size is None:
+            first = next(iter(dataset.take(1)), None)
+            size = 0 if first is None else len(tf.nest.flatten(first)[0])
+        self.batch_size = size
+        if not size:
+            raise SettingError("x", "the dataset", "has no batch", "a dataset with examples")
+        self.steps = steps or self._counted()
+
+    def _counted(self) -> int:
+        steps = int(self._dataset.cardinality())
+        if steps == tf.data.INFINITE_CARDINALITY:
+            raise SettingError(
+                "steps_per_epoch",
+                "None",
+                "does not say where an epoch of the infinite dataset ends",
+                "steps_per_epoch=100",
+            )
+        if steps == tf.data.UNKNOWN_CARDINALITY:
+            steps = int(self._dataset.reduce(np.int64(0), lambda count, *_: count + 1))
+        return steps
+
+    def train(self, first: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """See :meth:`Source.train`; the dataset begins again at its end."""
+        dataset = self._opened().repeat().skip(first)
+        batch = self._batch(self.batch_size, rows, True)
+        return (
+            dataset.map(batch, tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+            .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        )
+
+    def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
+        """See :meth:`Source.evaluate`; ``steps`` batches."""
+        batch = self._batch(batch_size, rows, False)
+        dataset = self._opened().take(self.steps)
+        return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    def stored(self, folder: str) -> Batches:
+        """Saves the batches; each later epoch repeats the order of the first."""
+        self._dataset.take(self.steps).save(folder)
+        copy = object.__new__(Batches)
+        vars(copy).update(vars(self) | {"_dataset": None, "_path": folder})
+        return copy
+
+    def _opened(self) -> tf.data.Dataset:
+        return tf.data.Dataset.load(self._path) if self._path else self._dataset
+
+    def _batch(self, size: int, rows: tuple[int, int], training: bool) -> Any:
+        worker, workers = rows
+        begin, end = (size * each // workers for each in (worker, worker + 1))
+        whole = not self.short and size == self.batch_size and workers == 1
+
+        @tf.autograph.experimental.do_not_convert
+        def batch(*parts: Any) -> Batch:
+            inputs, *targets = parts
+            if whole:
+                return Batch(inputs, tuple(targets), tf.ones([size]))
+            there = tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0]
+            fits = tf.debugging.Assert(there <= size, [TOO_LARGE, there, "expected", size])
+            with tf.control_dependencies([fits]):
+                positions = tf.range(begin, end, dtype=tf.int64)
+            keys = tf.minimum(positions, there - 1)
+            inputs, *targets = tf.nest.map_structure(lambda part: tf.gather(part, keys), parts)
+            return Batch(inputs, tuple(targets), _weights(positions, there, size, training))
+
+        return batch
+
+
+TOO_LARGE = "a batch of the dataset is larger than the first one:"
+
+
+def source(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool,
+    seed: int,
+    dtype: str,
+) -> Source:
+    """Arrays or a dataset.
+
+    Raises:
+        SettingError: an argument does not fit.
+    """
+    if isinstance(x, Source):
+        return x
+    if isinstance(x, tf.data.Dataset):
+        for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
+            if value is not None:
+                use = "a dataset of batches (x, y, sample_weight) alone"
+                raise SettingError(name, type(value).__name__, "is part of the dataset", use)
+        return Batches(x, steps=steps)
+    return Arrays(
+        x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=shuffle, seed=seed,
+        dtype=dtype,
+    )  # fmt: skip
+
+
+def _weights(positions: tf.Tensor, there: Any, size: int, training: bool) -> tf.Tensor:
+    """0 for padding. In a short batch of a training, the others make up for it."""
+    valid = tf.cast(positions < there, tf.float64)
+    if training:
+        valid *= tf.cast(size, tf.float64) / tf.cast(there, tf.float64)
+    return valid
+
+
+def _arrays(nest: Any, dtype: str) -> Any:
+    """Arrays; a list of arrays becomes a tuple, since a dataset makes one tensor of a list."""
+    if isinstance(nest, Mapping):
+        return {key: _arrays(value, dtype) for key, value in nest.items()}
+    if isinstance(nest, (list, tuple)) and all(hasattr(each, "shape") for each in nest):
+        return tuple(_arrays(each, dtype) for each in nest)
+    array = np.asarray(nest)
+    if array.dtype.kind == "O" or not array.ndim:
+        raise SettingError("x", type(nest).__name__, "is not an array", "a NumPy array")
+    return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
+
+
+def _specs(nest: Any) -> Any:
+    return tf.nest.map_structure(lambda part: Spec(part.shape[1:], _name(part.dtype)), nest)
+
+
+def _specs_of(nest: Any) -> Any:
+    return tf.nest.map_structure(lambda spec: Spec(spec.shape[1:], spec.dtype.name), nest)
+
+
+def _name(dtype: Any) -> str:
+    return "string" if dtype.kind in "US" else str(dtype.name)

@@ -1,0 +1,167 @@
+"""The task of a caller's data: inputs, targets, losses and metrics as Keras has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.fitting.objects import objective
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.metric import Metric
+from stagecraft.trainer_module.data.tasks.task import Task
+
+
+class GivenTask(Task):
+    """Targets of a batch are ``(y,)``, or ``(y, sample_weight)``.
+
+    The weight of an example in a :class:`Batch` is 0 for padding. In a short batch, the others have
+    a greater weight than 1, so that the loss is the mean over the examples that are there.
+    """
+
+    name = "given"
+    description = "arrays or a dataset, with a loss and metrics of Keras"
+    monitor = "loss"
+    needs_schema = False
+    schema_features: Sequence[str] = ()
+    features = ("x", "y")
+    served_features = ("x",)
+
+    def __init__(
+        self,
+        inputs: Any,
+        targets: Any,
+        *,
+        loss: Any,
+        metrics: Any = (),
+        output_names: Sequence[str] = (),
+    ):
+        """Checks loss and metrics.
+
+        Args:
+            inputs: ``Spec`` of the model's inputs, or a structure of them.
+            targets: the same of ``y``; None: not known, and the loss is checked later.
+            output_names: of the outputs of a functional model.
+
+        Raises:
+            SettingError: the loss or a metric is not the mean of a value for each example.
+        """
+        self._inputs, self._targets = inputs, targets
+        self._loss, self._given = loss, metrics
+        self._names = tuple(output_names)
+        objective.check_loss(loss)
+        self._metrics = [*self._made(), objective.RowCount()]
+        self.check_metrics()
+
+    def get_config(self) -> Mapping[str, Any]:
+        """What the task's name among given objects depends on."""
+        parts = {"loss": self._loss, "metrics": self._given}
+        specs = [each for each in tf.nest.flatten([self._inputs, self._targets]) if each]
+        return {
+            "specs": [[list(each.shape), each.dtype] for each in specs],
+            **{key: repr(tf.nest.map_structure(_shown, value)) for key, value in parts.items()},
+        }
+
+    def _made(self) -> list[Metric]:
+        if isinstance(self._given, str) or callable(self._given):
+            raise SettingError(
+                "metrics", self._given, "is not a list", f"metrics=[{self._given!r}]"
+            )
+        if len(self._names) < 2:
+            given = self._given
+            if isinstance(given, Mapping):
+                [given] = given.values() if given else [()]
+            flat = given if isinstance(given, (list, tuple)) else [given]
+            return [objective.OfKeras(each, "", self._finder(0)) for each in flat]
+        found: list[Metric] = []
+        for place, name in enumerate(self._names):
+            own = objective.by_output(
+                self._given, objective.Output(name, None, None), place, alone=False
+            )
+            flat = own if isinstance(own, (list, tuple)) else [] if own is None else [own]
+            found += [objective.OfKeras(each, name, self._finder(place)) for each in flat]
+        return found
+
+    def _finder(self, place: int) -> Callable[[Any, Any], objective.Output]:
+        return lambda targets, outputs: self._pairs(targets, outputs)[place]
+
+    def _pairs(self, targets: Any, outputs: Any) -> list[objective.Output]:
+        return objective.outputs_of(targets[0], outputs, self._names)
+
+    def model_arguments(self, schema_path: str) -> Mapping[str, Any]:
+        """None: the model's function takes no arguments."""
+        return {}
+
+    def input_specs(self, arguments: Mapping[str, Any]) -> Any:
+        """Those of ``x``."""
+        return self._inputs
+
+    def check_outputs(self, name: str, outputs: Any, arguments: Mapping[str, Any]) -> None:
+        """Computes the loss of a batch of three examples of zeros.
+
+        Raises:
+            UserError: the loss fails, or is not ``[batch]``.
+        """
+        if self._targets is None:
+            return
+        targets = tf.nest.map_structure(
+            lambda spec: tf.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
+            self._targets,
+        )
+        try:
+            values = self.losses(outputs, (targets,), tf.float32, None)
+        except UserError:
+            raise
+        except Exception as error:  # whatever Keras or the caller's function raises
+            shapes = [tuple(each.shape) for each in tf.nest.flatten([targets, outputs])]
+            shown = " and ".join(map(str, shapes))
+            problem = f"does not accept targets and outputs of shape {shown}: {said(error)}"
+            raise SettingError("loss", _shown(self._loss), problem) from error
+        if values.shape != (3,):
+            raise SettingError(
+                "loss",
+                _shown(self._loss),
+                f"has shape {tuple(values.shape)} for a batch of 3",
+                "a loss that returns [batch, …], one value for each example",
+            )
+
+    def outputs(self, outputs: Any, schema_path: str) -> Mapping[str, Any]:
+        """The model's outputs by name."""
+        found = outputs if isinstance(outputs, Mapping) else {"outputs": outputs}
+        return dict(found)
+
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """A batch of ``x`` and, except in a request, ``y``."""
+        return Batch(features["x"], (features.get("y"),), weights)
+
+    def losses(self, outputs: Any, targets: Any, dtype: Any, train: Any) -> Any:
+        """The loss of each example, times its sample weight."""
+        weights = targets[1] if len(targets) > 1 else None
+        return objective.losses(self._loss, self._pairs(targets, outputs), dtype, weights)
+
+    def metrics(self) -> Sequence[Metric]:
+        """Those of Keras, and the number of examples."""
+        return self._metrics
+
+    def noise(self, arguments: Any, count: int, draw: np.random.Generator) -> None:
+        """None: the caller has data."""
+
+
+def _shown(value: Any) -> str:
+    """A name, or the configuration of an object, without addresses in memory."""
+    if isinstance(value, str):
+        return value
+    config = getattr(value, "get_config", None)
+    if config is not None and not isinstance(value, type):
+        return f"{type(value).__qualname__}({_plain(config())})"
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _plain(config: Any) -> str:
+    if isinstance(config, Mapping):
+        return ", ".join(f"{key}={_plain(value)}" for key, value in sorted(config.items()))
+    return _shown(config) if callable(config) else str(config)

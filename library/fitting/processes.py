@@ -1,0 +1,158 @@
+"""Runs a training of ``fit`` in processes on this machine: objects and data go to files."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+import tempfile
+import types
+from collections.abc import Callable
+from typing import IO, Any
+
+import cloudpickle
+import keras
+
+from stagecraft import given
+from stagecraft.fitting import job
+from stagecraft.fitting.history import History
+from stagecraft.fitting.training import Training, Weights
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.processes import preemption, shares
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.supervisor import Supervisor
+from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.worker import task_of
+
+_RUN = "stagecraft.fitting.processes.run_fn"
+
+_log = logging.getLogger(__name__)
+
+
+def are_needed(parallel: ParallelSettings) -> bool:
+    """Whether this process cannot train by itself.
+
+    The topology has several processes; or TensorFlow has started here without the logical devices
+    of ``virtual_devices``, and makes them in a new process alone.
+    """
+    if job.needs_processes(parallel):
+        return True
+    try:
+        topology.configure_devices(parallel)
+    except UserError:
+        return True
+    return False
+
+
+def run(training: Training) -> tuple[History, Weights]:
+    """Trains in processes of their own; returns the chief's history, and weights by path.
+
+    Sets ``paths`` of the job's builder.
+
+    Raises:
+        UserError: an object cannot be sent to other processes, or the training failed.
+    """
+    made = training.job
+    settings = made.settings
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-fit-"))
+    (folder / "given.pkl").write_bytes(given.pack(made.names))
+    stored = dataclasses.replace(
+        training,
+        data=training.data.stored(str(folder / "train")),
+        validation=training.validation and training.validation.stored(str(folder / "val")),
+    )
+    try:
+        (folder / "training.pkl").write_bytes(cloudpickle.dumps(stored))
+    except Exception as error:  # whatever __reduce__ of a callback raises
+        raise UserError(
+            f"callbacks: cannot be sent to the chief's process: {error}; define their classes in "
+            "a module",
+            setting="callbacks",
+        ) from error
+    fn_args = types.SimpleNamespace(
+        custom_config={"settings": settings.flat(), "folder": str(folder)}
+    )
+    cores = len(os.sched_getaffinity(0))
+    parallel, failed = settings.parallel, True
+    try:
+        with open(folder / "processes.log", "w", buffering=1) as log:
+            Supervisor(
+                parallel,
+                ["-"],
+                first_line=task_of(_RUN, fn_args),
+                write_log=_writer(log),
+                on_event=_Bar(training).show,
+                environments=lambda roles: [
+                    {**own, **job.import_path()}
+                    for own in shares.environments(
+                        parallel, roles, cores=cores, gpus=shares.gpus(parallel)
+                    )
+                ],
+            ).run()
+        history, weights, made.builder.paths = cloudpickle.loads(
+            (folder / "result.pkl").read_bytes()
+        )
+        failed = False
+    finally:
+        if failed:
+            for path in folder.iterdir():
+                if path.name != "processes.log":
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _log.warning("The output of the processes is in %s", folder / "processes.log")
+        else:
+            shutil.rmtree(folder)
+    return history, weights
+
+
+def run_fn(fn_args: Any) -> None:
+    """Trains in one of the processes."""
+    folder = pathlib.Path(fn_args.custom_config["folder"])
+    given.unpack((folder / "given.pkl").read_bytes())
+    training: Training = cloudpickle.loads((folder / "training.pkl").read_bytes())
+    training.stop = preemption.requested
+    training.verbose = 0
+    built: list[keras.Model] = []
+
+    def model(weights: Weights) -> keras.Model:
+        built[:] = built or [training.job.build_model()]
+        job.assign(built[0], training.job.builder.paths, weights)
+        return built[0]
+
+    with preemption.stoppable():
+        history, weights = training.run(model)
+    if history.topology is None or history.topology.worker:
+        return
+    if built and training.callbacks:  # a callback may have set others
+        paths = training.job.builder.paths
+        weights = {path: w.numpy() for path, w in zip(paths, built[0].weights, strict=True)}
+    part = folder / "result.part"
+    part.write_bytes(cloudpickle.dumps((history, weights, training.job.builder.paths)))
+    part.rename(folder / "result.pkl")
+
+
+def _writer(log: IO[str]) -> Callable[[str], None]:
+    return lambda line: print(line, file=log)
+
+
+class _Bar:
+    """Shows the end of each epoch, as the chief reports it."""
+
+    def __init__(self, training: Training):
+        self._verbose, self._epochs = training.verbose, training.epochs
+        self._steps = training.data.steps
+
+    def show(self, event: Event) -> None:
+        if not self._verbose or event.get("phase") != "epoch":
+            return
+        from keras.src.utils import io_utils
+
+        logs = event["logs"]
+        if self._verbose == 1:
+            io_utils.print_msg(f"Epoch {event['epoch'] + 1}/{self._epochs}")
+        bar = keras.utils.Progbar(
+            self._steps, verbose=self._verbose, stateful_metrics=list(logs), unit_name="step"
+        )
+        bar.update(self._steps, list(logs.items()), finalize=True)

@@ -1,0 +1,313 @@
+"""``fit`` against ``keras.Model.fit``, on one device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import stagecraft as sc
+from stagecraft.fitting import process_state
+
+EPSILON = 2.0**-53
+
+
+@pytest.fixture(autouse=True)
+def _in_float64() -> Iterator[None]:
+    floatx = keras.config.floatx()
+    with process_state.restored():
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
+        keras.utils.set_random_seed(7)
+        yield
+    keras.config.set_floatx(floatx)
+
+
+def classes() -> keras.losses.Loss:
+    """Made in each test: a loss computes in the float type that Keras has when it is made."""
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape)
+
+
+def labels(count: int) -> np.ndarray:
+    return np.random.default_rng(9).integers(0, 3, count)
+
+
+def mlp() -> keras.Model:
+    layers = [keras.layers.Dense(8, "relu"), keras.layers.Dense(3)]
+    return keras.Sequential([keras.Input((5,)), *layers])
+
+
+def cnn() -> keras.Model:
+    inputs = keras.Input((8, 8, 3))
+    hidden = keras.layers.Conv2D(4, 3)(inputs)
+    hidden = keras.layers.ReLU()(keras.layers.BatchNormalization()(hidden))
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(inputs, keras.layers.Dense(3)(hidden))
+
+
+def two_inputs() -> keras.Model:
+    left, right = keras.Input((5,)), keras.Input((2,))
+    hidden = keras.layers.Concatenate()([keras.layers.Dense(4)(left), right])
+    return keras.Model([left, right], keras.layers.Dense(3)(hidden))
+
+
+def words() -> keras.Model:
+    inputs = keras.Input((6,), dtype="int32")
+    hidden = keras.layers.Embedding(10, 4)(inputs)
+    hidden = keras.layers.GRU(4)(hidden)
+    return keras.Model(inputs, keras.layers.Dense(3)(hidden))
+
+
+def penalized() -> keras.Model:
+    regularizer = keras.regularizers.L2(0.01)
+    layers = [keras.layers.Dense(4, kernel_regularizer=regularizer), keras.layers.Dense(3)]
+    return keras.Sequential([keras.Input((5,)), *layers])
+
+
+class Own(keras.Model):
+    """A model by inheritance, whose layers are built at the first call."""
+
+    def __init__(self, width: int = 4, **more: Any):
+        super().__init__(**more)
+        self.width = width
+        self.hidden, self.last = keras.layers.Dense(width), keras.layers.Dense(3)
+
+    def call(self, inputs: Any) -> Any:
+        return self.last(keras.ops.tanh(self.hidden(inputs)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "width": self.width}
+
+
+def unbuilt() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(4, "tanh"), keras.layers.Dense(3)])
+
+
+TOKENS = np.random.default_rng(3).integers(0, 10, (50, 6))
+
+MODELS: dict[str, tuple[Callable[[], keras.Model], Any, int]] = {
+    "mlp": (mlp, draw(50, 5), 16),
+    "cnn": (cnn, draw(48, 8, 8, 3), 16),
+    "two inputs": (two_inputs, [draw(50, 5), draw(50, 2)], 16),
+    "embedding": (words, TOKENS, 16),
+    "regularizer": (penalized, draw(50, 5), 16),
+    "class": (Own, draw(50, 5), 16),
+    "unbuilt": (unbuilt, draw(50, 5), 16),
+}
+
+
+def first(x: Any, rows: int) -> Any:
+    return [part[:rows] for part in x] if isinstance(x, list) else x[:rows]
+
+
+def count(x: Any) -> int:
+    return len(x[0] if isinstance(x, list) else x)
+
+
+def by_keras(model: keras.Model, optimizer: Any, x: Any, y: Any, loss: Any, **more: Any) -> Any:
+    """Weights and history of Keras; the model has its old weights again."""
+    model(first(x, 2))
+    start = model.get_weights()
+    twin = keras.models.clone_model(model)
+    twin(first(x, 2))
+    twin.set_weights(start)
+    metrics = more.pop("metrics", None)
+    twin.compile(optimizer, loss, metrics=metrics, jit_compile=False)
+    history = twin.fit(x, y, shuffle=False, verbose=0, **more)
+    return twin.get_weights(), history.history
+
+
+def assert_near(found: list[np.ndarray], expected: list[np.ndarray], sums: int = 10_000) -> None:
+    """Equal but for roundings of float64 sums of fewer terms than ``sums``, amplified by a step."""
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=sums * EPSILON, atol=sums * EPSILON)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_trains_as_keras_does(name):
+    build, x, size = MODELS[name]
+    y = labels(count(x))
+    model = build()
+    more = {"batch_size": size, "epochs": 2, "validation_data": (first(x, 20), y[:20])}
+    # Keras's Adam adds up the squares of an id's rows; the engines square their sum.
+    kind = keras.optimizers.SGD if name == "embedding" else keras.optimizers.Adam
+    weights, history = by_keras(model, kind(0.01), x, y, classes(), metrics=["accuracy"], **more)
+    found = sc.fit(
+        model,
+        x,
+        y,
+        loss=classes(),
+        optimizer=kind(0.01),
+        metrics=["accuracy"],
+        shuffle=False,
+        verbose=0,
+        **more,
+    )
+    assert_near(model.get_weights(), weights)
+    assert found.model is model and found.epoch == [0, 1]
+    assert found.history.keys() == history.keys()
+    for key, values in history.items():
+        if name != "regularizer" or key != "val_loss":  # Keras adds the penalties to it
+            np.testing.assert_allclose(found.history[key], values, rtol=1e-7)  # Keras's are float32
+
+
+RATE = keras.optimizers.schedules.ExponentialDecay(0.05, 2, 0.5)
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "schedule": lambda: keras.optimizers.SGD(RATE, momentum=0.9, nesterov=True),
+    "weight decay": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
+    "norm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1),
+    "value": lambda: keras.optimizers.RMSprop(0.01, clipvalue=0.01),
+    "name": lambda: "adagrad",
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_step_as_in_keras(name):
+    model, x, y = mlp(), draw(48, 5), labels(48)
+    weights, _ = by_keras(model, OPTIMIZERS[name](), x, y, classes(), batch_size=16)
+    sc.fit(
+        model,
+        x,
+        y,
+        loss=classes(),
+        optimizer=OPTIMIZERS[name](),
+        batch_size=16,
+        shuffle=False,
+        verbose=0,
+    )
+    # Keras keeps learning rates and the factors of clipping in float32.
+    for one, other in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2**-22, atol=2**-22)
+
+
+def test_sample_weights_and_a_short_batch():
+    model, x, y, weights = mlp(), draw(50, 5), draw(50, 3), np.linspace(0, 2, 50)
+    expected, history = by_keras(
+        model, "sgd", x, y, "mse", sample_weight=weights, batch_size=16, metrics=["mae"]
+    )
+    found = sc.fit(
+        model,
+        x,
+        y,
+        loss="mse",
+        optimizer="sgd",
+        metrics=["mae"],
+        sample_weight=weights,
+        batch_size=16,
+        shuffle=False,
+        verbose=0,
+    )
+    assert_near(model.get_weights(), expected)
+    np.testing.assert_allclose(found.history["loss"], history["loss"], rtol=1e-7)
+    np.testing.assert_allclose(found.history["mae"], history["mae"], rtol=1e-7)
+
+
+def test_datasets():
+    x, y = draw(50, 5), draw(50, 3)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+    unknown = dataset.filter(lambda *_: True)
+    model = mlp()
+    expected, _ = by_keras(model, "sgd", x, y, "mse", batch_size=16)
+    start = model.get_weights()
+    for each in (dataset, unknown):
+        model.set_weights(start)
+        history = sc.fit(model, each, loss="mse", optimizer="sgd", verbose=0)
+        assert_near(model.get_weights(), expected)
+        assert history.params["steps"] == 4
+    endless = dataset.repeat()
+    history = sc.fit(model, endless, loss="mse", steps_per_epoch=3, epochs=2, verbose=0)
+    assert len(history.epoch) == 2
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(model, endless, loss="mse")
+    assert caught.value.setting == "steps_per_epoch"
+
+
+def test_several_outputs():
+    inputs = keras.Input((5,))
+    outputs = {"a": keras.layers.Dense(3, name="a")(inputs), "b": keras.layers.Dense(1)(inputs)}
+    model = keras.Model(inputs, outputs)
+    x, y = draw(32, 5), {"a": labels(32), "b": draw(32, 1)}
+    loss = {"a": classes(), "b": "mse"}
+    metrics = {"a": ["accuracy"]}
+    expected, history = by_keras(model, "sgd", x, y, loss, metrics=metrics, batch_size=16)
+    found = sc.fit(
+        model,
+        x,
+        y,
+        loss=loss,
+        metrics=metrics,
+        optimizer="sgd",
+        batch_size=16,
+        shuffle=False,
+        verbose=0,
+    )
+    assert_near(model.get_weights(), expected)
+    assert found.history["a_accuracy"] == pytest.approx(history["a_accuracy"])
+
+
+def test_a_function_that_builds_the_model():
+    history = sc.fit(mlp, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=3)
+    again = sc.fit(mlp, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=3)
+    assert_near(history.model.get_weights(), again.model.get_weights(), 1)
+    other = sc.fit(mlp, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=4)
+    assert abs(other.model.get_weights()[0] - again.model.get_weights()[0]).max() > 0.01
+
+
+def test_shuffling_visits_each_example_once_an_epoch():
+    def taken(seed: int) -> float:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.set_weights([np.ones((1, 1))])
+        x = np.arange(10.0)[:, None]
+        # The gradient of this loss is x: the sum of all steps does not depend on the order.
+        history = sc.fit(
+            model,
+            x,
+            x,
+            loss=lambda y, outputs: outputs[:, 0],
+            optimizer=keras.optimizers.SGD(0.1),
+            batch_size=5,
+            verbose=0,
+            seed=seed,
+        )
+        assert model.get_weights()[0][0, 0] == pytest.approx(1 - 0.1 * 9)
+        return history.history["loss"][0]
+
+    assert len({taken(seed) for seed in range(4)}) > 1
+
+
+def test_the_process_is_as_before():
+    layer = keras.layers.Dense(1)
+    model = mlp()
+    tf.random.set_seed(5)
+    options = tf.config.optimizer.get_experimental_options()
+    states = random.getstate(), np.random.get_state()[1].tolist()
+    expected = tf.random.uniform([3]).numpy()
+    tf.random.set_seed(5)
+    sc.fit(model, draw(32, 5), draw(32, 3), loss="mse", verbose=0)
+    assert tf.random.uniform([3]).numpy().tolist() == expected.tolist()
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+    assert tf.config.optimizer.get_experimental_options() == options
+    assert keras.config.dtype_policy().name == "float64"
+    assert keras.layers.Dense(1).name not in {layer.name, *(each.name for each in model.layers)}
+    model.compile("adam", "mse")
+    model.fit(draw(32, 5), draw(32, 3), verbose=0)
+
+
+def test_precision_of_a_model_with_the_default_policy():
+    with process_state.restored():
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
+        model = cnn()
+        parallel = sc.Parallel(precision="mixed_bfloat16")
+        x, y = draw(32, 8, 8, 3), labels(32)
+        sc.fit(model, x, y, loss=classes(), parallel=parallel, verbose=0)
+    assert {weight.dtype for weight in model.weights} == {"float32"}
