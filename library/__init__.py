@@ -15,21 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Batch",
+    "ExamplesTask",
     "Metric",
     "Parallel",
     "SettingError",
     "Task",
     "UserError",
     "__version__",
+    "train",
 ]
 
 if TYPE_CHECKING:
+    from stagecraft.examples_task import ExamplesTask as ExamplesTask
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task
     from stagecraft.trainer_module.parallel.settings import ParallelSettings as Parallel
+    from stagecraft.training import train as train
 
 __version__ = "0.1.0"
 
@@ -37,11 +41,13 @@ _HERE = "stagecraft.trainer_module"
 
 _PLACES = {
     "Batch": f"{_HERE}.data.batch:Batch",
+    "ExamplesTask": "stagecraft.examples_task:ExamplesTask",
     "Metric": f"{_HERE}.data.tasks.metric:Metric",
     "Parallel": f"{_HERE}.parallel.settings:ParallelSettings",
     "SettingError": "stagecraft.schemas.errors:SettingError",
     "Task": f"{_HERE}.data.tasks.task:Task",
     "UserError": "stagecraft.schemas.errors:UserError",
+    "train": "stagecraft.training:train",
 }
 """Public name -> module, and the name there."""
 

@@ -149,7 +149,7 @@ def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Mode
     except Exception as error:  # whatever the user's function raises
         raise UserError(
             f"train.model: {name}({_shown(arguments)}) failed"
-            f"{_where(error, module.__file__)}: {said(error)}"
+            f"{_where(error, getattr(module, '__file__', None))}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:
