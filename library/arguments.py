@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft import given
+from stagecraft import given, keras_3
 from stagecraft.schemas.errors import SettingError, UserError, setting_error
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
@@ -170,17 +170,40 @@ def _function(model: Any) -> Callable[..., Any]:
 
 
 class Called:
-    """Calls a function with those arguments of the task that it has."""
+    """Calls a function with those arguments of the task that it has.
+
+    The result is not compiled: the settings say what ``compile`` of Keras does.
+    """
 
     def __init__(self, function: Callable[..., Any]):
         self._function = function
+
+    def compiled(self) -> Any:
+        """What the function returns without arguments.
+
+        Raises:
+            UserError: the function fails.
+        """
+        try:
+            with keras_3.as_tf_keras():
+                return self._function()
+        except Exception as error:  # whatever the user's function raises
+            name = getattr(self._function, "__name__", type(self._function).__name__)
+            raise UserError(
+                f"train.model: {name}() failed: {said(error)}", setting="train.model", value=name
+            ) from error
 
     def __call__(self, **arguments: Any) -> Any:
         """The function's result."""
         parameters = inspect.signature(self._function).parameters
         if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             arguments = {name: value for name, value in arguments.items() if name in parameters}
-        return self._function(**arguments)
+        with keras_3.as_tf_keras():
+            made = self._function(**arguments)
+        for model in made if isinstance(made, (list, tuple)) else [made]:
+            if getattr(model, "compiled", False):
+                model.compiled = False
+        return made
 
 
 class _Copies:

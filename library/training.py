@@ -53,7 +53,8 @@ def train(
             of one; None: that of the settings.
         model: a name, such as ``resnet20`` or ``package.module:function``; a function that returns
             a Keras model, called with those arguments of the task that it has; or a Keras model,
-            which keeps its weights and, if compiled, gives loss, metrics and optimizer.
+            which keeps its weights. With an ExamplesTask, loss, metrics and optimizer of
+            ``compile`` are the defaults.
         parallel: the topology; None: that of the settings.
         optimizer: a name or an optimizer of Keras. Its learning rate, weight decay and schedule
             have Keras's defaults, unless other arguments set them.
@@ -70,7 +71,7 @@ def train(
     """
     config = getattr(fn_args, "custom_config", None) or {}
     base = config.get("settings") if isinstance(config, dict) else None
-    loss, optimizer, metrics, compiled = _compiled(model, task, loss, optimizer)
+    optimizer, compiled, metrics = _compiled(model, task, optimizer, loss)
     found = arguments.collect(
         base if isinstance(base, dict) else {},
         parallel=parallel,
@@ -82,7 +83,7 @@ def train(
     )
     graph = _transform_graph(fn_args)
     if isinstance(task, ExamplesTask):
-        task = task.of_graph(graph).with_defaults(loss or compiled, metrics)
+        task = task.of_graph(graph).with_defaults(compiled, metrics)
     if task is not None:
         found.flat.pop("task_args", None)
         found.put("task_name", task)
@@ -103,14 +104,24 @@ def run_given(fn_args: Any) -> None:
     run_fn(fn_args)
 
 
-def _compiled(model: Any, task: Any, loss: Any, optimizer: Any) -> tuple[Any, Any, list[Any], Any]:
-    """Loss, optimizer, metrics and compiled loss, where a compiled model has them."""
-    compiled = getattr(model, "_compile_config", None)
-    if compiled is None or isinstance(model, str):
-        return loss, optimizer, [], None
-    config = compiled.config
-    metrics = config.get("metrics") or []
-    return loss, optimizer or model.optimizer, metrics, config.get("loss")
+def _compiled(model: Any, task: Any, optimizer: Any, loss: Any) -> tuple[Any, Any, list[Any]]:
+    """Optimizer, loss and metrics; what is None, as the model is compiled."""
+    from stagecraft.trainer_module.models.layers import overrides
+    from stagecraft.trainer_module.parallel import cluster
+
+    if isinstance(model, str) or model is None:
+        return optimizer, loss, []
+    if not hasattr(model, "compiled") and callable(model):
+        lacks = isinstance(task, ExamplesTask) and (optimizer is None or not (loss or task.loss))
+        if not lacks or cluster.is_set():  # a worker must connect before TensorFlow starts
+            return optimizer, loss, []
+        model = arguments.Called(model).compiled()
+    if not getattr(model, "compiled", False):
+        return optimizer, loss, []
+    if not isinstance(task, ExamplesTask):
+        overrides.check([model])  # refuses: only this task learns what compile says
+    config = model._compile_config.config  # private: Keras keeps what compile received
+    return optimizer or model.optimizer, loss or config["loss"], config.get("metrics") or []
 
 
 def _transform_graph(fn_args: Any) -> str:
