@@ -23,6 +23,7 @@ __all__ = [
     "UserError",
     "__version__",
     "train",
+    "tuner_fn",
 ]
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.task import Task as Task
     from stagecraft.trainer_module.parallel.settings import ParallelSettings as Parallel
     from stagecraft.training import train as train
+    from stagecraft.tuning import tuner_fn as tuner_fn
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,7 @@ _PLACES = {
     "Task": f"{_HERE}.data.tasks.task:Task",
     "UserError": "stagecraft.schemas.errors:UserError",
     "train": "stagecraft.training:train",
+    "tuner_fn": "stagecraft.tuning:tuner_fn",
 }
 """Public name -> module, and the name there."""
 

@@ -145,7 +145,7 @@ class ExamplesTask(Task):
         return (*(self._features or ()), self.label, *filter(None, [self.weight]))
 
     @functools.cached_property
-    def served_features(self) -> Sequence[str]:  # type: ignore[override]
+    def served_features(self) -> Sequence[str]:
         """The raw features that the model's inputs depend on; loads Transform's graph."""
         if self._served is not None:
             return self._served

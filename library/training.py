@@ -7,11 +7,14 @@ import pathlib
 import sys
 import tempfile
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft import arguments, given
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.processes import events, local
 from stagecraft.trainer_module.settings import hyperparameters
 
 if TYPE_CHECKING:
@@ -69,6 +72,62 @@ def train(
         TypeError: a keyword is not a setting.
         UserError: an error in arguments, data, model, disk, devices or loss.
     """
+    prepared = prepare(
+        fn_args,
+        task=task,
+        model=model,
+        parallel=parallel,
+        optimizer=optimizer,
+        loss=loss,
+        schedule=schedule,
+        checkpoint_dir=checkpoint_dir,
+        **settings,
+    )
+    parallel = prepared.settings.parallel
+    started = cluster.is_set() or events.attached()
+    if parallel.launcher == "kubernetes" and not started:
+        raise SettingError(
+            "parallel.launcher",
+            "kubernetes",
+            "needs the Trainer of Stagecraft, which makes the cluster job",
+            "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
+        )
+    if started or not (local.is_local(parallel) or _lacks_devices(parallel)):
+        from stagecraft.trainer_module.run_fn import run_fn
+
+        run_fn(prepared.fn_args)
+    else:
+        run_apart(prepared)
+
+
+class Prepared(NamedTuple):
+    """A training that can begin."""
+
+    fn_args: types.SimpleNamespace
+    """What ``run_fn`` reads; JSON can hold it."""
+    settings: TrainingSettings
+    given: Sequence[str]
+    """Names of objects for other processes."""
+
+
+def prepare(
+    fn_args: Any,
+    *,
+    task: Task | str | None = None,
+    model: Any = None,
+    parallel: ParallelSettings | None = None,
+    optimizer: Any = None,
+    loss: Any = None,
+    schedule: Any = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Prepared:
+    """Checks the arguments of :func:`train`; does not train.
+
+    Raises:
+        TypeError: a keyword is not a setting.
+        UserError: an argument is invalid.
+    """
     config = getattr(fn_args, "custom_config", None) or {}
     base = config.get("settings") if isinstance(config, dict) else None
     optimizer, compiled, metrics = _compiled(model, task, optimizer, loss)
@@ -92,7 +151,21 @@ def train(
         found.flat |= {"train_steps": steps} if steps else {}
     found.flat = hyperparameters.override(found.flat, getattr(fn_args, "hyperparameters", None))
     wanted = found.settings()
-    _run(_fn_args(fn_args, graph, wanted, checkpoint_dir), wanted, found.given)
+    return Prepared(_fn_args(fn_args, graph, wanted, checkpoint_dir), wanted, found.given)
+
+
+def run_apart(prepared: Prepared) -> None:
+    """Trains in processes on this host, and waits for their end.
+
+    Raises:
+        UserError: the training cannot go on; the message is the first cause.
+    """
+    fn_args = prepared.fn_args
+    with tempfile.TemporaryDirectory() as folder:
+        packed = pathlib.Path(folder, "given")
+        packed.write_bytes(given.pack(prepared.given))
+        fn_args.custom_config |= {_GIVEN: str(packed), _PATH: sys.path}
+        local.run_local(f"{__name__}.{run_given.__name__}", fn_args, prepared.settings.parallel)
 
 
 def run_given(fn_args: Any) -> None:
@@ -107,7 +180,6 @@ def run_given(fn_args: Any) -> None:
 def _compiled(model: Any, task: Any, optimizer: Any, loss: Any) -> tuple[Any, Any, list[Any]]:
     """Optimizer, loss and metrics; what is None, as the model is compiled."""
     from stagecraft.trainer_module.models.layers import overrides
-    from stagecraft.trainer_module.parallel import cluster
 
     if isinstance(model, str) or model is None:
         return optimizer, loss, []
@@ -162,31 +234,6 @@ def _fn_args(
         working_dir=str(folder) if folder else None,
         custom_config={"settings": wanted.flat()},
     )
-
-
-def _run(fn_args: types.SimpleNamespace, wanted: TrainingSettings, names: list[str]) -> None:
-    """Trains here, or in processes of this host."""
-    from stagecraft.trainer_module.parallel import cluster
-    from stagecraft.trainer_module.processes import events, local
-    from stagecraft.trainer_module.run_fn import run_fn
-
-    parallel = wanted.parallel
-    started = cluster.is_set() or events.attached()
-    if parallel.launcher == "kubernetes" and not started:
-        raise SettingError(
-            "parallel.launcher",
-            "kubernetes",
-            "needs the Trainer of Stagecraft, which makes the cluster job",
-            "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
-        )
-    if started or not (local.is_local(parallel) or _lacks_devices(parallel)):
-        run_fn(fn_args)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        packed = pathlib.Path(folder, "given")
-        packed.write_bytes(given.pack(names))
-        fn_args.custom_config |= {_GIVEN: str(packed), _PATH: sys.path}
-        local.run_local(f"{__name__}.{run_given.__name__}", fn_args, parallel)
 
 
 def _lacks_devices(parallel: ParallelSettings) -> bool:
