@@ -27,10 +27,12 @@ CONFIG = "tune"
 """In ``custom_config``: keyword arguments of :func:`tuner_fn`."""
 
 _ALGORITHMS = {
-    "random": "RandomSearchOracle",
-    "bayesian": "BayesianOptimizationOracle",
-    "grid": "GridSearchOracle",
+    "random_search": "RandomSearchOracle",
+    "bayesian_optimization": "BayesianOptimizationOracle",
+    "grid_search": "GridSearchOracle",
 }
+
+_TRIALS = 10
 
 _log = logging.getLogger("stagecraft.progress")
 
@@ -67,8 +69,8 @@ def tuner_fn(
         fn_args: of the Tuner.
         space: a mapping from settings to a list of values, or to a range such as ``{"min": 0.001,
             "max": 0.1, "log": True}``; or ``keras_tuner.HyperParameters``.
-        trials: the greatest number of trials; default 10; for ``grid``, the whole grid.
-        algorithm: ``random`` (default), ``bayesian`` or ``grid``.
+        trials: the greatest number of trials; default 10; for ``grid_search``, the whole grid.
+        algorithm: ``random_search`` (default), ``bayesian_optimization`` or ``grid_search``.
         seed: of the search; default 0. The same seed gives the same trials.
         directory: of the trials; default: in ``working_dir``. A search in a folder that survives
             continues.
@@ -80,7 +82,7 @@ def tuner_fn(
     config = getattr(fn_args, "custom_config", None) or {}
     given: dict[str, Any] = {"space": space, "trials": trials, "algorithm": algorithm}
     given |= {"seed": seed, "directory": directory, **arguments}
-    options = {"algorithm": "random", "seed": 0, "directory": fn_args.working_dir}
+    options = {"algorithm": "random_search", "seed": 0, "directory": fn_args.working_dir}
     options |= config.get(CONFIG) or {}
     options |= {name: value for name, value in given.items() if value is not None}
     found, folder = search_space.parse(options.pop("space", None)), options.pop("directory")
@@ -128,8 +130,9 @@ def _oracle(found: Any, task: Task, algorithm: str, trials: int | None, seed: in
         raise SettingError("algorithm", algorithm, "does not exist", use)
     checks.whole("seed", seed, 0)
     checks.whole("trials", 1 if trials is None else trials, 1)
-    if trials is None and algorithm != "grid":
-        trials = 10
+    if trials is None:  # TFX's Tuner needs a number
+        sizes = [len(list(each.values)) for each in found.space]
+        trials = math.prod(sizes) if algorithm == "grid_search" else _TRIALS
     direction = "max" if task.higher_is_better(task.monitor) else "min"
     return getattr(keras_tuner.oracles, _ALGORITHMS[algorithm])(
         objective=keras_tuner.Objective(task.monitor, direction),

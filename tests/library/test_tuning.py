@@ -92,7 +92,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_topologies_and_rates(fn_args, tmp_path, caplog):
     """As the Tuner runs it, and writes the best."""
     space = {"parallel.stages": [1, 2], "parallel.replicas": [1, 2], "train.learning_rate": [0.05]}
-    more = options(space=space, algorithm="grid", parallel=sc.Parallel(**GRID), optimizer="sgd")
+    more = options(
+        space=space, algorithm="grid_search", parallel=sc.Parallel(**GRID), optimizer="sgd"
+    )
     tuner, fit_kwargs = sc.tuner_fn(fn_args, **more)
     with caplog.at_level("WARNING", "stagecraft.progress"):
         tuner.search(**fit_kwargs)
@@ -135,7 +137,7 @@ def test_all_of_it_from_the_pipeline(fn_args, quick):
     """Settings and space of ``custom_config``: no code of the user's."""
     fn_args.custom_config = {
         "settings": {"task_name": "stagecraft_given:nothing", "train_steps": 3},
-        "tune": {"space": {"train.learning_rate": [0.1, 0.2]}, "algorithm": "grid"},
+        "tune": {"space": {"train.learning_rate": [0.1, 0.2]}, "algorithm": "grid_search"},
     }
     task = options()["task"]
     sc.tuner_fn(fn_args, task=task, model="my_models:build").tuner.search()
@@ -170,7 +172,9 @@ def test_a_search_whose_trials_all_fail(fn_args, quick):
     space = {"parallel.microbatches": [3, 7]}
     found = sc.tuner_fn(
         fn_args,
-        **options(space=space, algorithm="grid", parallel=sc.Parallel(strategy="grid", stages=2)),
+        **options(
+            space=space, algorithm="grid_search", parallel=sc.Parallel(strategy="grid", stages=2)
+        ),
     )
     with pytest.raises(UserError) as error:
         found.tuner.search()
