@@ -41,7 +41,7 @@ def made(value: Any) -> Metric:
         return _named(value)
     if callable(getattr(value, "_fn", None)):  # keras.metrics.MeanMetricWrapper
         function = functools.partial(value._fn, **getattr(value, "_fn_kwargs", {}))
-        return _mean(value.name, function)
+        return _mean(value.name, function, getattr(value._fn, "__name__", ""))
     if inspect.isfunction(value):
         return _mean(value.__name__, value)
     raise SettingError(
@@ -67,8 +67,9 @@ def _named(name: str) -> Metric:
     return _mean(name, function)
 
 
-def _mean(name: str, function: Callable[[Any, Any], Any]) -> Metric:
-    higher = any(part in name for part in _HIGHER) or name == "acc"
+def _mean(name: str, function: Callable[[Any, Any], Any], kind: str = "") -> Metric:
+    kind = kind or _SHORT.get(name, name)
+    higher = any(part in kind for part in _HIGHER)
     return metric.Mean(name, functools.partial(_values, function), higher_is_better=higher)
 
 

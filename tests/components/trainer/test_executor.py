@@ -166,6 +166,17 @@ def test_found_values_replace_settings(make_run, own, tune):
     assert "train_steps" not in found and found["train_batch_size"] == 8
 
 
+@pytest.mark.parametrize("launcher", ["auto", pytest.param("local", marks=pytest.mark.slow)])
+def test_a_run_fn_of_the_library(make_run, own, launcher):
+    """Here, and in a process of the Trainer, which starts no more."""
+    run = make_run(run_fn=f"{own}.library", parallel_launcher=launcher)
+    run.do()
+    found = record.read(run.model_run.uri)["settings"]
+    assert (found["train_learning_rate"], found["train_batch_size"]) == (0.25, 8)
+    assert run.model.get_int_custom_property("steps") == 2
+    assert next(run.checkpoints.rglob("2"), None) is not None
+
+
 def test_other_found_values_find_no_old_checkpoints(make_run, tune):
     run = make_run()
     before = run.working_dir()
@@ -236,6 +247,14 @@ def noted(fn_args):
     pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
     text = json.dumps(fn_args.custom_config["settings"])
     pathlib.Path(fn_args.model_run_dir, "given.json").write_text(text)
+
+def library(fn_args):
+    import stagecraft as sc
+    sc.train(fn_args, learning_rate=0.25, model=build)
+
+def build(num_classes):
+    import keras
+    return keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(num_classes)])
 
 def figures(fn_args):
     nothing(fn_args)
