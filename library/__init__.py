@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "Batch",
+    "ExamplesTask",
     "History",
     "Metric",
     "Parallel",
@@ -27,12 +28,17 @@ __all__ = [
     "__version__",
     "check_parity",
     "engine",
+    "estimator",
     "fit",
     "plan",
+    "train",
+    "tuner_fn",
     "virtual_devices",
 ]
 
 if TYPE_CHECKING:
+    from stagecraft import estimator as estimator
+    from stagecraft.examples_task import ExamplesTask as ExamplesTask
     from stagecraft.fitting.devices import virtual_devices as virtual_devices
     from stagecraft.fitting.engine import TrainingEngine as TrainingEngine
     from stagecraft.fitting.engine import engine as engine
@@ -48,28 +54,33 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task
     from stagecraft.trainer_module.parallel.settings import ParallelSettings as Parallel
+    from stagecraft.training import train as train
+    from stagecraft.tuning import tuner_fn as tuner_fn
 
 __version__ = "0.1.0"
 
 _HERE = "stagecraft.trainer_module"
-
 _FITTING = "stagecraft.fitting"
 
 _PLACES = {
     "Batch": f"{_HERE}.data.batch:Batch",
+    "ExamplesTask": "stagecraft.examples_task:ExamplesTask",
+    "History": f"{_FITTING}.history:History",
     "Metric": f"{_HERE}.data.tasks.metric:Metric",
     "Parallel": f"{_HERE}.parallel.settings:ParallelSettings",
-    "SettingError": "stagecraft.schemas.errors:SettingError",
-    "Task": f"{_HERE}.data.tasks.task:Task",
-    "UserError": "stagecraft.schemas.errors:UserError",
-    "History": f"{_FITTING}.history:History",
     "Plan": f"{_FITTING}.plan:Plan",
     "Proof": f"{_FITTING}.parity:Proof",
+    "SettingError": "stagecraft.schemas.errors:SettingError",
+    "Task": f"{_HERE}.data.tasks.task:Task",
     "TrainingEngine": f"{_FITTING}.engine:TrainingEngine",
+    "UserError": "stagecraft.schemas.errors:UserError",
     "check_parity": f"{_FITTING}.parity:check_parity",
     "engine": f"{_FITTING}.engine:engine",
+    "estimator": "stagecraft.estimator",
     "fit": f"{_FITTING}.fit:fit",
     "plan": f"{_FITTING}.plan:plan",
+    "train": "stagecraft.training:train",
+    "tuner_fn": "stagecraft.tuning:tuner_fn",
     "virtual_devices": f"{_FITTING}.devices:virtual_devices",
 }
 """Public name -> module, and the name there."""

@@ -8,12 +8,14 @@ processes of a topology get the objects by :func:`pack`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.machinery
 import itertools
 import json
 import sys
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
@@ -65,7 +67,8 @@ def pack(names: Collection[str]) -> bytes:
     packed = {}
     for name in names:
         try:
-            packed[name] = cloudpickle.dumps(get(name))
+            with _by_value():
+                packed[name] = cloudpickle.dumps(get(name))
         except Exception as error:  # whatever an object's __reduce__ raises
             role = name.partition(":")[2].rpartition("_")[0]
             raise UnpicklableError(
@@ -74,6 +77,44 @@ def pack(names: Collection[str]) -> bytes:
                 setting=role,
             ) from error
     return cloudpickle.dumps(packed)
+
+
+@contextlib.contextmanager
+def _by_value() -> Iterator[None]:
+    """Sends what modules define that another process cannot import: those of a file by its path."""
+    import cloudpickle
+
+    sent = [module for name, module in [*sys.modules.items()] if _is_hidden(name, module)]
+    for module in sent:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in sent:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_hidden(name: str, module: types.ModuleType) -> bool:
+    """Whether a module comes from a file that ``import`` with this ``sys.path`` does not find."""
+    file = getattr(module, "__file__", None)
+    if not file or name == "__main__" or file.startswith((sys.prefix, sys.base_prefix)):
+        return False
+    if name.partition(".")[0] == __name__.partition(".")[0] or name in _registered():
+        return False
+    path: Any = None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:end]), path)
+        if spec is None:
+            return True
+        path = spec.submodule_search_locations
+    return False
+
+
+def _registered() -> Collection[str]:
+    import cloudpickle
+
+    return set(cloudpickle.list_registry_pickle_by_value())
 
 
 def unpack(packed: bytes) -> None:

@@ -23,19 +23,12 @@ import pathlib
 import sys
 import traceback
 import types
-from typing import Any
 
 from stagecraft.schemas import code_location
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
-
-
-def task_of(run_fn: str, fn_args: Any) -> str:
-    """The content of TASK.json, as one line, without ``data_accessor``, which holds functions."""
-    fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
-    return json.dumps({"run_fn": run_fn, "fn_args": fields})
 
 
 def main(task: str, descriptor: str | None = None) -> int:

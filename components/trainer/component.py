@@ -16,7 +16,7 @@ from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
-from stagecraft.components.trainer.executor import DEFAULT_SPLITS, Executor
+from stagecraft.components.trainer.executor import DEFAULT_SPLITS, HYPERPARAMETERS, Executor
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -32,7 +32,12 @@ class TrainerSpec(component_spec.ComponentSpec):
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
         "splits": component_spec.ExecutionParameter(type=str, optional=True),
     }
-    INPUTS = training_properties.INPUTS
+    INPUTS = {
+        **training_properties.INPUTS,
+        HYPERPARAMETERS: component_spec.ChannelParameter(
+            type=standard_artifacts.HyperParameters, optional=True
+        ),
+    }
     OUTPUTS = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
         "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
@@ -55,6 +60,7 @@ class Trainer(base_component.BaseComponent):
         run_fn: str = RUN_FN,
         model_arguments: ModelArguments | None = None,
         splits: tuple[str, str] = DEFAULT_SPLITS,
+        hyperparameters: types.BaseChannel | None = None,
         **overrides: Any,
     ):
         """Configures a training.
@@ -72,6 +78,8 @@ class Trainer(base_component.BaseComponent):
                 ``{"input_shape": (64, 64, 3), "num_classes": 7}``. None: those of the task's
                 sample. The training itself takes them from ``schema``.
             splits: names of the splits to train on, and to select the best checkpoint on.
+            hyperparameters: ``best_hyperparameters`` of TFX's Tuner, whose values replace the
+                settings of their names, such as ``parallel.stages``.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run
                 time. The cache key then misses the code of a model named at run time.
@@ -96,6 +104,7 @@ class Trainer(base_component.BaseComponent):
                 run_fn=run_fn,
                 checkpoint_root=checkpoint_root,
                 **({} if splits == DEFAULT_SPLITS else {"splits": json.dumps(splits)}),
+                **({} if hyperparameters is None else {HYPERPARAMETERS: hyperparameters}),
                 **fingerprints([run_fn], flat, model_arguments),
                 **flat,
             )

@@ -25,13 +25,17 @@ from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
 
 Artifacts = dict[str, list[types.Artifact]]
 
 _log = logging.getLogger(__name__)
+
+HYPERPARAMETERS = "hyperparameters"
+"""The optional input: what TFX's Tuner found."""
 
 DEFAULT_SPLITS = (features.TRAIN, features.VAL)
 """Splits to train on, and to select the best checkpoint on."""
@@ -47,7 +51,9 @@ class Executor(GenericExecutor):
         # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
-        settings = training_properties.read(exec_properties, "Trainer")
+        settings = training_properties.read(
+            hyperparameters.override(exec_properties, _found(input_dict)), "Trainer"
+        )
         weights = training_properties.check_weights(exec_properties, settings)
         train, val = json.loads(exec_properties.get("splits") or json.dumps(DEFAULT_SPLITS))
         for examples in input_dict["examples"]:
@@ -93,18 +99,36 @@ class Executor(GenericExecutor):
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> fn_args_utils.FnArgs:
         fn_args = super()._GetFnArgs(input_dict, output_dict, exec_properties)
+        folders = {
+            "examples": [os.path.dirname(p) for p in fn_args.train_files + fn_args.eval_files],
+            "transform_graph": [fn_args.transform_graph_path],
+            "schema": [os.path.dirname(fn_args.schema_path)],
+        }
+        if tuned := input_dict.get(HYPERPARAMETERS):
+            folders[HYPERPARAMETERS] = [artifact.uri for artifact in tuned]
         key = training_key(
-            {
-                "examples": [os.path.dirname(p) for p in fn_args.train_files + fn_args.eval_files],
-                "transform_graph": [fn_args.transform_graph_path],
-                "schema": [os.path.dirname(fn_args.schema_path)],
-            },
+            folders,
             exec_properties["code_fingerprint"],
             fn_args.custom_config["settings"]["train_resume_id"],
             exec_properties[training_properties.WEIGHTS_FINGERPRINT],
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
+
+
+def _found(input_dict: Artifacts) -> dict[str, Any] | None:
+    """What TFX's Tuner found; None: there is no Tuner."""
+    if not input_dict.get(HYPERPARAMETERS):
+        return None
+    folder = artifact_utils.get_single_uri(input_dict[HYPERPARAMETERS])
+    file = io_utils.get_only_uri_in_dir(folder)
+    try:
+        found: dict[str, Any] = json.loads(io_utils.read_string_file(file))
+        return {"values": found["values"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file}: is not the hyperparameters of a Tuner: {said(error)}", file=file
+        ) from error
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from stagecraft.components.trainer import launch
 from stagecraft.pipeline.drill.faulty_worker import strike
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.supervisor import WORKER
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -84,7 +84,7 @@ class Training:
 
         settings = TrainingSettings.from_flat(self.fn_args.custom_config["settings"])
         try:
-            launch.run_local(
+            local.run_local(
                 RUN_FN,
                 self.fn_args,
                 settings.parallel,
@@ -106,11 +106,11 @@ class Training:
         """Trains in processes that another process starts, and returns that process."""
         code = (
             "import json, sys, types\n"
-            "from stagecraft.components.trainer import launch\n"
+            "from stagecraft.trainer_module.processes import local\n"
             "from stagecraft.trainer_module.settings import TrainingSettings\n"
             "fn_args = types.SimpleNamespace(**json.loads(sys.argv[1]))\n"
             "settings = TrainingSettings.from_flat(fn_args.custom_config['settings'])\n"
-            f"launch.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
+            f"local.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
         )
         words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
         return subprocess.Popen(words, stdout=self._log, stderr=self._log)

@@ -24,8 +24,8 @@ from stagecraft.components.object_store.folder import is_address
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
+from stagecraft.trainer_module.processes.local import task_of
 from stagecraft.trainer_module.settings import ParallelSettings
-from stagecraft.trainer_module.worker import task_of
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"""

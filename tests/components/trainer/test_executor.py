@@ -1,5 +1,6 @@
 """The executor with real artifacts: figures on the model, checkpoints by identity."""
 
+import json
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from artifacts import OUTPUTS, artifacts, training_inputs, training_properties
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import artifact_utils
+from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
@@ -141,6 +142,71 @@ def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run, messages):
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
 
 
+@pytest.fixture
+def tune(tmp_path: pathlib.Path) -> Callable[[Run, Any], None]:
+    """Gives a run what TFX's Tuner found."""
+
+    def give(run: Run, content: Any) -> None:
+        found = standard_artifacts.HyperParameters()
+        found.uri = str(tmp_path / "found")
+        pathlib.Path(found.uri).mkdir(exist_ok=True)
+        file = pathlib.Path(found.uri, "best_hyperparameters.txt")
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        run.inputs["hyperparameters"] = [found]
+
+    return give
+
+
+def test_found_values_replace_settings(make_run, own, tune):
+    run = make_run(run_fn=f"{own}.noted")
+    tune(run, {"space": [], "values": {"train.learning_rate": 0.5, "train.epochs": 2, "units": 3}})
+    run.do()
+    found = json.loads(pathlib.Path(run.model_run.uri, "given.json").read_text())
+    assert (found["train_learning_rate"], found["train_epochs"]) == (0.5, 2.0)
+    assert "train_steps" not in found and found["train_batch_size"] == 8
+
+
+@pytest.mark.parametrize("launcher", ["auto", pytest.param("local", marks=pytest.mark.slow)])
+def test_a_run_fn_of_the_library(make_run, own, launcher):
+    """Here, and in a process of the Trainer, which starts no more."""
+    run = make_run(run_fn=f"{own}.library", parallel_launcher=launcher)
+    run.do()
+    found = record.read(run.model_run.uri)["settings"]
+    assert (found["train_learning_rate"], found["train_batch_size"]) == (0.25, 8)
+    assert run.model.get_int_custom_property("steps") == 2
+    assert next(run.checkpoints.rglob("2"), None) is not None
+
+
+def test_other_found_values_find_no_old_checkpoints(make_run, tune):
+    run = make_run()
+    before = run.working_dir()
+    keys = set()
+    for rate in (0.1, 0.2, 0.1):
+        tune(run, {"values": {"train.learning_rate": rate}})
+        keys.add(run.working_dir())
+    assert len(keys) == 2 and before not in keys
+
+
+@pytest.mark.parametrize(
+    ("content", "setting"),
+    [
+        ("no JSON", ""),
+        ([], ""),
+        ({"space": []}, ""),
+        ({"values": {"train.units": 3}}, "hyperparameters"),
+        ({"values": {"train.batch_size": "many"}}, "train.batch_size"),
+        ({"values": {"parallel.stages": 2}}, "parallel"),
+    ],
+)
+def test_found_values_are_checked(make_run, tune, content, setting):
+    run = make_run()
+    tune(run, content)
+    with pytest.raises(UserError) as caught:
+        run.do()
+    assert caught.value.setting == setting
+    assert bool(caught.value.file) == (not setting)
+
+
 def test_initial_weights_are_known_by_content(make_run, tmp_path):
     def named(content: bytes, file: str = "w.weights.h5") -> str:
         (tmp_path / file).write_bytes(content)
@@ -167,7 +233,7 @@ def test_other_weights_than_the_pipelines_are_refused(make_run, tmp_path):
 
 
 OWN_RUN_FN = """
-import os, pathlib
+import json, os, pathlib
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
@@ -175,6 +241,20 @@ def nothing(fn_args):
     folder = pathlib.Path(fn_args.serving_model_dir)
     folder.mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(b"")
+
+def noted(fn_args):
+    nothing(fn_args)
+    pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
+    text = json.dumps(fn_args.custom_config["settings"])
+    pathlib.Path(fn_args.model_run_dir, "given.json").write_text(text)
+
+def library(fn_args):
+    import stagecraft as sc
+    sc.train(fn_args, learning_rate=0.25, model=build)
+
+def build(num_classes):
+    import keras
+    return keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(num_classes)])
 
 def figures(fn_args):
     nothing(fn_args)

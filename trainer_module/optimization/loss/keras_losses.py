@@ -32,6 +32,16 @@ _SPARSE = ("CTC", "SparseCategoricalCrossentropy")
 _OF_PROBABILITIES = ("CategoricalGeneralizedCrossEntropy", "Dice", "KLDivergence", "Tversky")
 """Classes for probabilities that have no argument ``from_logits``."""
 
+_SHORT = {
+    "bce": "binarycrossentropy",
+    "kld": "kldivergence",
+    "mae": "meanabsoluteerror",
+    "mape": "meanabsolutepercentageerror",
+    "mse": "meansquarederror",
+    "msle": "meansquaredlogarithmicerror",
+}
+"""Keras's abbreviations."""
+
 _SMOOTHING = "label_smoothing"
 
 
@@ -164,6 +174,7 @@ def find(name: str) -> Loss | None:
     if user_objects.is_name(name):
         return OfUser(name)
     key = name.replace("_", "").lower()
+    key = _SHORT.get(key, key)
     for class_name, why in _REFUSED.items():
         if class_name.lower() == key:
             raise SettingError("train.loss", name, *why)

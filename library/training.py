@@ -1,0 +1,247 @@
+"""``train``: what Stagecraft's Trainer does, in one's own ``run_fn``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import tempfile
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stagecraft import arguments, given
+from stagecraft.examples_task import ExamplesTask
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.processes import events, local
+from stagecraft.trainer_module.settings import hyperparameters
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.data.tasks.task import Task
+    from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+_GIVEN = "given"  # in ``custom_config``: the file of objects for other processes
+_PATH = "path"  # in ``custom_config``: where they find modules
+
+
+def train(
+    fn_args: Any,
+    *,
+    task: Task | str | None = None,
+    model: Any = None,
+    parallel: ParallelSettings | None = None,
+    optimizer: Any = None,
+    loss: Any = None,
+    schedule: Any = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> None:
+    """Trains in a ``run_fn`` of yours, also with the Trainer of TFX, and exports the model.
+
+    Trains on ``train_files``, selects the best checkpoint on ``eval_files``, and exports it with
+    Transform's graph to ``serving_model_dir``. Writes checkpoints, TensorBoard logs and
+    ``record.json`` to ``model_run_dir``. A later call with the same folder resumes.
+
+    If the settings ask for several processes, or for virtual devices that this process can no
+    longer make, this function starts processes on this host.
+
+    Args:
+        fn_args: of ``run_fn``. Needs ``train_files``, ``eval_files``, ``transform_graph_path``,
+            ``serving_model_dir`` and ``model_run_dir``. ``custom_config["settings"]``, if it
+            exists, holds flat settings; the arguments replace them. ``train_steps`` is the number
+            of steps if neither ``steps`` nor ``epochs`` is set. ``hyperparameters`` of a Tuner
+            replace settings of their names, such as ``parallel.stages``.
+        task: what the model learns: a Task, such as :class:`stagecraft.ExamplesTask`, or the name
+            of one; None: that of the settings.
+        model: a name, such as ``resnet20`` or ``package.module:function``; a function that returns
+            a Keras model, called with those arguments of the task that it has; or a Keras model,
+            which keeps its weights. With an ExamplesTask, loss, metrics and optimizer of
+            ``compile`` are the defaults.
+        parallel: the topology; None: that of the settings.
+        optimizer: a name or an optimizer of Keras. Its learning rate, weight decay and schedule
+            have Keras's defaults, unless other arguments set them.
+        loss: the name of a loss as in ``train.loss``, a ``keras.losses.Loss``, or a function of
+            targets and outputs; None: that of the task.
+        schedule: a name, or a ``LearningRateSchedule`` of Keras.
+        checkpoint_dir: folder of the checkpoints; None: ``working_dir``, or ``checkpoints`` in
+            ``model_run_dir``.
+        settings: fields of TrainSettings, such as ``batch_size=64``.
+
+    Raises:
+        TypeError: a keyword is not a setting.
+        UserError: an error in arguments, data, model, disk, devices or loss.
+    """
+    prepared = prepare(
+        fn_args,
+        task=task,
+        model=model,
+        parallel=parallel,
+        optimizer=optimizer,
+        loss=loss,
+        schedule=schedule,
+        checkpoint_dir=checkpoint_dir,
+        **settings,
+    )
+    parallel = prepared.settings.parallel
+    started = cluster.is_set() or events.attached()
+    if parallel.launcher == "kubernetes" and not started:
+        raise SettingError(
+            "parallel.launcher",
+            "kubernetes",
+            "needs the Trainer of Stagecraft, which makes the cluster job",
+            "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
+        )
+    if started or not (local.is_local(parallel) or _lacks_devices(parallel)):
+        from stagecraft.trainer_module.run_fn import run_fn
+
+        run_fn(prepared.fn_args)
+    else:
+        run_apart(prepared)
+
+
+class Prepared(NamedTuple):
+    """A training that can begin."""
+
+    fn_args: types.SimpleNamespace
+    """What ``run_fn`` reads; JSON can hold it."""
+    settings: TrainingSettings
+    given: Sequence[str]
+    """Names of objects for other processes."""
+
+
+def prepare(
+    fn_args: Any,
+    *,
+    task: Task | str | None = None,
+    model: Any = None,
+    parallel: ParallelSettings | None = None,
+    optimizer: Any = None,
+    loss: Any = None,
+    schedule: Any = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Prepared:
+    """Checks the arguments of :func:`train`; does not train.
+
+    Raises:
+        TypeError: a keyword is not a setting.
+        UserError: an argument is invalid.
+    """
+    config = getattr(fn_args, "custom_config", None) or {}
+    base = config.get("settings") if isinstance(config, dict) else None
+    optimizer, compiled, metrics = _compiled(model, task, optimizer, loss)
+    found = arguments.collect(
+        base if isinstance(base, dict) else {},
+        parallel=parallel,
+        model=model,
+        optimizer=optimizer,
+        loss=loss,
+        schedule=schedule,
+        **settings,
+    )
+    graph = _transform_graph(fn_args)
+    if isinstance(task, ExamplesTask):
+        task = task.of_graph(graph).with_defaults(compiled, metrics)
+    if task is not None:
+        found.flat.pop("task_args", None)
+        found.put("task_name", task)
+    if not {"train_steps", "train_epochs"} & found.flat.keys():
+        steps = getattr(fn_args, "train_steps", None)
+        found.flat |= {"train_steps": steps} if steps else {}
+    found.flat = hyperparameters.override(found.flat, getattr(fn_args, "hyperparameters", None))
+    wanted = found.settings()
+    return Prepared(_fn_args(fn_args, graph, wanted, checkpoint_dir), wanted, found.given)
+
+
+def run_apart(prepared: Prepared) -> None:
+    """Trains in processes on this host, and waits for their end.
+
+    Raises:
+        UserError: the training cannot go on; the message is the first cause.
+    """
+    fn_args = prepared.fn_args
+    with tempfile.TemporaryDirectory() as folder:
+        packed = pathlib.Path(folder, "given")
+        packed.write_bytes(given.pack(prepared.given))
+        fn_args.custom_config |= {_GIVEN: str(packed), _PATH: sys.path}
+        local.run_local(f"{__name__}.{run_given.__name__}", fn_args, prepared.settings.parallel)
+
+
+def run_given(fn_args: Any) -> None:
+    """The ``run_fn`` of processes that :func:`train` starts."""
+    from stagecraft.trainer_module.run_fn import run_fn
+
+    sys.path += [each for each in fn_args.custom_config[_PATH] if each not in sys.path]
+    given.unpack(pathlib.Path(fn_args.custom_config[_GIVEN]).read_bytes())
+    run_fn(fn_args)
+
+
+def _compiled(model: Any, task: Any, optimizer: Any, loss: Any) -> tuple[Any, Any, list[Any]]:
+    """Optimizer, loss and metrics; what is None, as the model is compiled."""
+    from stagecraft.trainer_module.models.layers import overrides
+
+    if isinstance(model, str) or model is None:
+        return optimizer, loss, []
+    if not hasattr(model, "compiled") and callable(model):
+        lacks = isinstance(task, ExamplesTask) and (optimizer is None or not (loss or task.loss))
+        if not lacks or cluster.is_set():  # a worker must connect before TensorFlow starts
+            return optimizer, loss, []
+        model = arguments.Called(model).compiled()
+    if not getattr(model, "compiled", False):
+        return optimizer, loss, []
+    if not isinstance(task, ExamplesTask):
+        overrides.check([model])  # refuses: only this task learns what compile says
+    config = model._compile_config.config  # private: Keras keeps what compile received
+    return optimizer or model.optimizer, loss or config["loss"], config.get("metrics") or []
+
+
+def _transform_graph(fn_args: Any) -> str:
+    accessor = getattr(fn_args, "data_accessor", None)
+    if getattr(accessor, "data_view_decode_fn", None) is not None:
+        raise UserError(
+            "fn_args: the examples have a data view, but Stagecraft reads tf.Examples; use an "
+            "ExampleGen that writes tf.Examples",
+            setting="examples",
+        )
+    path = getattr(fn_args, "transform_graph_path", None)
+    path = path or getattr(fn_args, "transform_output", None)
+    if not path:
+        raise UserError(
+            "fn_args: transform_graph_path is not set, but the exported model contains Transform's "
+            "graph; use transform_graph=transform.outputs['transform_graph'] in the Trainer",
+            setting="transform_graph",
+        )
+    return str(path)
+
+
+def _fn_args(
+    fn_args: Any,
+    graph: str,
+    wanted: TrainingSettings,
+    checkpoint_dir: str | os.PathLike[str] | None,
+) -> types.SimpleNamespace:
+    """What ``run_fn`` reads, in a form that JSON can hold."""
+    schema = getattr(fn_args, "schema_path", None) or getattr(fn_args, "schema_file", None)
+    folder = checkpoint_dir or getattr(fn_args, "working_dir", None)
+    return types.SimpleNamespace(
+        train_files=list(fn_args.train_files),
+        eval_files=list(fn_args.eval_files),
+        transform_graph_path=graph,
+        schema_path=str(schema or os.path.join(graph, "metadata", "schema.pbtxt")),
+        serving_model_dir=str(fn_args.serving_model_dir),
+        model_run_dir=str(fn_args.model_run_dir),
+        working_dir=str(folder) if folder else None,
+        custom_config={"settings": wanted.flat()},
+    )
+
+
+def _lacks_devices(parallel: ParallelSettings) -> bool:
+    """Whether TensorFlow runs here already, with fewer devices than the settings ask for."""
+    from stagecraft.trainer_module.parallel.topology import configure_devices
+
+    try:
+        configure_devices(parallel)
+    except UserError:
+        return parallel.launcher == "auto"
+    return False

@@ -1,0 +1,81 @@
+"""Arguments of a call as settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cloudpickle
+import keras
+import numpy as np
+import pytest
+
+import stagecraft as sc
+from stagecraft import arguments, given
+from stagecraft.schemas.errors import SettingError, UserError
+
+
+def collected(**more: Any) -> dict[str, Any]:
+    none = {"parallel": None, "model": None, "optimizer": None, "loss": None}
+    return arguments.collect({"parallel_stages": 4, "train_steps": 3}, **(none | more)).flat
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "decay"),
+    [("adam", 1e-3, 0.0), ("SGD", 0.01, 0.0), ("adamw", 1e-3, 4e-3), ("lion", 1e-3, 0.0)],
+)
+def test_names_of_optimizers_have_the_rates_of_keras(optimizer, rate, decay):
+    flat = collected(optimizer=optimizer)
+    found = (flat["train_learning_rate"], flat["train_weight_decay"], flat["train_schedule"])
+    assert found == (rate, decay, "constant") and flat["train_momentum"] == 0
+    assert collected(optimizer=optimizer, learning_rate=3.0)["train_learning_rate"] == 3.0
+
+
+def test_an_optimizer_is_made_again_with_its_configuration():
+    flat = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.7))
+    found = cloudpickle.loads(cloudpickle.dumps(given.get(flat["train_optimizer"])))()
+    assert (float(found.learning_rate), found.beta_1) == (0.5, 0.7)
+    assert flat["train_learning_rate"] == 0.5
+    same = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.7))
+    other = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.8))
+    assert same["train_optimizer"] == flat["train_optimizer"] != other["train_optimizer"]
+
+
+def test_a_topology_replaces_that_of_the_settings():
+    flat = collected(parallel=sc.Parallel(strategy="mirrored", replicas=2), epochs=2)
+    assert (flat["parallel_stages"], flat["parallel_replicas"]) == (1, 2)
+    assert flat["train_epochs"] == 2 and "train_steps" not in flat
+    assert collected()["parallel_stages"] == 4
+
+
+def test_a_model_is_copied_with_its_weights():
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3)])
+    model.compile("adam", loss="mse")
+    make = cloudpickle.loads(cloudpickle.dumps(given.get(collected(model=model)["train_model"])))
+    copies = [make(task="not for it"), make()]
+    for copied in copies:
+        assert copied is not model and not copied.compiled
+        for mine, theirs in zip(model.get_weights(), copied.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_function_gets_the_arguments_that_it_has():
+    def some(width: int = 3) -> int:
+        return width
+
+    assert arguments.Called(some)(width=4, height=5) == 4
+    assert arguments.Called(lambda: 7)(width=4) == 7
+    assert arguments.Called(lambda **all_of_them: len(all_of_them))(width=4, height=5) == 2
+
+
+def test_refusals():
+    with pytest.raises(SettingError) as error:
+        collected(model=3)
+    assert error.value.setting == "train.model"
+    with pytest.raises(TypeError, match="did you mean batch_size"):
+        collected(batchsize=3)
+    with pytest.raises(UserError) as refused:
+        arguments.Called(lambda: 1 / 0).compiled()
+    assert refused.value.setting == "train.model"
+    with pytest.raises(UserError) as invalid:
+        arguments.Arguments({"train_batch_size": "many"}).settings()
+    assert invalid.value.setting == "train.batch_size"

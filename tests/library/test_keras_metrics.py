@@ -1,0 +1,74 @@
+"""Metrics by the names of Keras: the sums give what Keras computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft import keras_metrics
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.tasks.metric import Mean
+
+COUNT = 64
+DRAW = np.random.default_rng(0)
+SHARES = DRAW.uniform(size=[COUNT, 1]).astype(np.float32)
+SOFTMAX = DRAW.dirichlet([1, 1, 1], COUNT).astype(np.float32)
+ONE, THREE = DRAW.integers(0, 2, COUNT), DRAW.integers(0, 3, COUNT)
+
+
+def value(metric: Any, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """Of two parts of the examples, added up."""
+    total = np.zeros(metric.size)
+    for part in (slice(0, 20), slice(20, COUNT)):
+        given = tf.constant(outputs[part]), tf.constant(targets[part])
+        weights = tf.ones([len(outputs[part])])
+        total += np.asarray(metric.sums(*given, weights, tf.float64))
+    return float(metric.result(total))
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "targets", "expected"),
+    [
+        ("accuracy", SHARES, ONE, keras.metrics.BinaryAccuracy),
+        ("acc", SOFTMAX, THREE, keras.metrics.SparseCategoricalAccuracy),
+        ("accuracy", SOFTMAX, np.eye(3)[THREE], keras.metrics.CategoricalAccuracy),
+        ("mae", SHARES, ONE, keras.metrics.MeanAbsoluteError),
+        ("mean_squared_error", SHARES, ONE, keras.metrics.MeanSquaredError),
+        ("auc", SHARES, ONE, keras.metrics.AUC),
+        ("binary_crossentropy", SHARES, ONE, keras.metrics.BinaryCrossentropy),
+    ],
+)
+def test_names(name, outputs, targets, expected):
+    found = keras_metrics.made(name)
+    theirs = expected()
+    theirs.update_state(np.reshape(targets, [COUNT, -1]), outputs)
+    # Keras adds up float32 over the examples: 64 roundings of 6e-8 each.
+    assert value(found, outputs, targets) == pytest.approx(float(theirs.result()), rel=4e-6)
+    assert found.name == name
+
+
+def test_objects_and_functions():
+    def distance(targets: Any, outputs: Any) -> Any:
+        return tf.abs(tf.cast(targets, outputs.dtype) - outputs)
+
+    top = keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top_2")
+    found = keras_metrics.made(top)
+    top.update_state(THREE, SOFTMAX)
+    assert (found.name, found.higher_is_better) == ("top_2", True)
+    assert value(found, SOFTMAX, THREE) == pytest.approx(float(top.result()))
+    own = keras_metrics.made(distance)
+    assert (own.name, own.higher_is_better) == ("distance", False)
+    assert value(own, SHARES, ONE) == pytest.approx(np.abs(ONE - SHARES[:, 0]).mean(), rel=1e-6)
+    ours = Mean("ours", distance)
+    assert keras_metrics.made(ours) is ours
+
+
+@pytest.mark.parametrize("given", ["nothing", "MeanSquaredError", 3, keras.metrics.Precision()])
+def test_refusals(given):
+    with pytest.raises(SettingError) as error:
+        keras_metrics.made(given)
+    assert error.value.setting == "task.metrics"

@@ -1,0 +1,47 @@
+"""Where the processes of a training run, and what the chief's events become."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.settings import ParallelSettings
+
+TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "config", "expected"),
+    [
+        ({}, "", False),
+        ({"launcher": "local"}, "", True),
+        (TWO, "", True),
+        (TWO, '{"cluster": {}}', False),  # somebody else has started this process
+        (TWO | {"launcher": "in_process"}, "", False),
+        (TWO | {"launcher": "local"}, '{"cluster": {}}', True),
+        ({"strategy": "parameter_server"}, "", True),
+        ({"strategy": "grid", "stages": 2}, "", False),
+        ({"evaluator": True}, "", True),
+    ],
+)
+def test_who_starts_them(parallel, config, expected, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert local.is_local(ParallelSettings(**parallel)) == expected
+
+
+def test_progress_is_that_of_the_chief(caplog):
+    message = "worker 1 was ended by SIGKILL"
+    with caplog.at_level(logging.INFO, "stagecraft.progress"):
+        local._show({"event": "beat"})
+        local._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
+        local._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
+        local._show({"event": "restart", "number": 1, "message": message})
+        local._show({"event": "progress", "phase": "export"})
+    resumed, step, restart, exporting = (record.progress for record in caplog.records)
+    assert (exporting, caplog.messages[3]) == ({"phase": "export"}, "exporting the model")
+    assert resumed == {"phase": "resume", "step": 2, "total": 9}
+    assert caplog.messages[:2] == ["resuming from step 2 of 9", "step 3 of 9"]
+    assert step == {"phase": "train", "step": 3, "total": 9}
+    assert restart["phase"] == "restart"
+    assert restart["message"] == message

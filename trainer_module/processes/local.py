@@ -1,0 +1,80 @@
+"""Trains in processes on this host, where the settings ask for several."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.roles import jobs
+from stagecraft.trainer_module.processes import shares
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
+from stagecraft.trainer_module.settings import ParallelSettings
+
+_progress = logging.getLogger("stagecraft.progress")
+
+
+def task_of(run_fn: str, fn_args: Any) -> str:
+    """The content of a worker's TASK.json, as one line.
+
+    Leaves out ``data_accessor``, which holds functions.
+    """
+    fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
+    return json.dumps({"run_fn": run_fn, "fn_args": fields})
+
+
+def is_local(parallel: ParallelSettings) -> bool:
+    """Whether this process starts local workers instead of training itself."""
+    if parallel.launcher == "auto":
+        return bool(jobs(parallel)) and not cluster.is_set()
+    return parallel.launcher == "local"
+
+
+def run_local(
+    path: str,
+    fn_args: Any,
+    parallel: ParallelSettings,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    write_log: Callable[[str], None] | None = None,
+    program: Sequence[str] = WORKER,
+) -> None:
+    """Trains in processes on this host, and waits for their end.
+
+    Args:
+        on_event: receives events of chief and supervisor; None: log them as progress.
+        write_log: receives each line that the processes print; None: standard error.
+    """
+    Supervisor(
+        parallel,
+        ["-"],
+        first_line=task_of(path, fn_args),
+        write_log=write_log or (lambda line: print(line, file=sys.stderr)),
+        on_event=on_event or _show,
+        environments=lambda roles: shares.environments(
+            parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
+        ),
+        program=program,
+    ).run()
+
+
+def _show(event: Event) -> None:
+    fields = {key: value for key, value in event.items() if key != "event"}
+    if event["event"] == "progress":
+        values = [event.get("step"), event.get("total")]
+        text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
+        if event.get("phase") == "export":
+            text, values = "exporting the model", []
+        _progress.info(text, *values, extra={"progress": fields})
+    elif event["event"] == "restart":
+        _progress.warning(
+            "restart %d: %s",
+            event["number"],
+            event["message"],
+            extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
+        )
