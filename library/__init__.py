@@ -21,9 +21,11 @@ __all__ = [
     "Task",
     "UserError",
     "__version__",
+    "estimator",
 ]
 
 if TYPE_CHECKING:
+    from stagecraft import estimator as estimator
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
@@ -42,6 +44,7 @@ _PLACES = {
     "SettingError": "stagecraft.schemas.errors:SettingError",
     "Task": f"{_HERE}.data.tasks.task:Task",
     "UserError": "stagecraft.schemas.errors:UserError",
+    "estimator": "stagecraft.estimator",
 }
 """Public name -> module, and the name there."""
 

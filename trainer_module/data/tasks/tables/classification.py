@@ -70,20 +70,7 @@ class Classification(Table):
 
     def to_label(self, raw: Any) -> Any:
         """The number of the class, int64 ``[batch]``; a label that is no class is an error."""
-        import tensorflow as tf
-
-        values, count = tf.reshape(raw, [-1]), self.num_classes
-        if self.label_vocabulary is None:
-            # A fraction is no class.
-            numbers = tf.cast(values, tf.float64)
-            inside = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
-            ids = tf.where(inside, tf.cast(numbers, tf.int64), count)
-        else:
-            texts = values if values.dtype == tf.string else tf.as_string(values)
-            found = places(self.label_vocabulary, self.label).lookup(texts)
-            ids = tf.where(found < 0, tf.constant(count, tf.int64), found)
-        # As an index, since an assertion would also run in a request without label.
-        return tf.gather(tf.range(count, dtype=tf.int64), ids)
+        return class_numbers(raw, self.label, self.num_classes, self.label_vocabulary)
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """Numbers of classes."""
@@ -120,6 +107,29 @@ class Classification(Table):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", _is_correct),)
+
+
+def class_numbers(raw: Any, label: str, count: int, vocabulary: Sequence[Any] | None) -> Any:
+    """The numbers of classes, int64 ``[batch]``; a label that is no class is an error.
+
+    Args:
+        raw: the labels: numbers, or values of the vocabulary.
+        label: name of the raw feature.
+    """
+    import tensorflow as tf
+
+    values = tf.reshape(raw, [-1])
+    if vocabulary is None:
+        # A fraction is no class.
+        numbers = tf.cast(values, tf.float64)
+        inside = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
+        ids = tf.where(inside, tf.cast(numbers, tf.int64), count)
+    else:
+        texts = values if values.dtype == tf.string else tf.as_string(values)
+        found = places(vocabulary, label).lookup(texts)
+        ids = tf.where(found < 0, tf.constant(count, tf.int64), found)
+    # As an index, since an assertion would also run in a request without label.
+    return tf.gather(tf.range(count, dtype=tf.int64), ids)
 
 
 def _is_correct(outputs: Any, targets: Any) -> Any:

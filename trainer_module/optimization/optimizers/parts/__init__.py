@@ -72,7 +72,9 @@ class Parts(Optimizer):
 
     def make(self, train: TrainSettings) -> Any:
         """Makes the optimizer."""
-        from stagecraft.trainer_module.optimization.part_optimizer import PartOptimizer
+        from stagecraft.trainer_module.optimization.optimizers.parts.part_optimizer import (
+            PartOptimizer,
+        )
 
         def make(path: str) -> Any:
             pattern = _pattern(train, path)
