@@ -20,14 +20,18 @@ __all__ = [
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Embedding",
+    "EstimatorSpec",
     "Hashed",
     "Identity",
     "Indicator",
     "LinearClassifier",
     "LinearRegressor",
     "Listed",
+    "ModeKeys",
     "Numeric",
+    "Tensor",
     "Vocabulary",
+    "from_model_fn",
     "load",
 ]
 
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     )
     from stagecraft.estimator.checkpoint import load
     from stagecraft.estimator.feature_columns import Embedding, Indicator
+    from stagecraft.estimator.model_fn import Tensor, from_model_fn
+    from stagecraft.estimator.spec import EstimatorSpec, ModeKeys
     from stagecraft.trainer_module.data.tasks.tables.columns import (
         Bucketized,
         Crossed,
@@ -60,6 +66,8 @@ _PLACES = {
     **dict.fromkeys(("Canned", "LinearClassifier", "LinearRegressor"), _CANNED),
     **dict.fromkeys(("DNNClassifier", "DNNRegressor"), _CANNED),
     **dict.fromkeys(("DNNLinearCombinedClassifier", "DNNLinearCombinedRegressor"), _CANNED),
+    **dict.fromkeys(("EstimatorSpec", "ModeKeys"), "stagecraft.estimator.spec"),
+    **dict.fromkeys(("Tensor", "from_model_fn"), "stagecraft.estimator.model_fn"),
     "load": "stagecraft.estimator.checkpoint",
     **dict.fromkeys(("Embedding", "Indicator"), "stagecraft.estimator.feature_columns"),
     **dict.fromkeys(("Bucketized", "Crossed", "Hashed", "Identity"), _COLUMNS),
