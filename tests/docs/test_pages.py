@@ -33,9 +33,10 @@ KUBEFLOW = ROOT / "docs" / "how-to" / "kubeflow.md"
 @pytest.fixture(autouse=True)
 def _modules_of_the_reader(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the modules importable that settings name as their task."""
-    for found in snippets(OWN_TASK.read_text()):
-        if found.title.endswith(".py"):
-            (tmp_path / found.title).write_text(found.text)
+    for page in (OWN_TASK, ESTIMATORS):
+        for found in snippets(page.read_text()):
+            if found.title.endswith(".py"):
+                (tmp_path / found.title).write_text(found.text)
     monkeypatch.syspath_prepend(tmp_path)
 
 

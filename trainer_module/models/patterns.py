@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import keras
 
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings import TrainSettings
 
 _SHOWN = 5
@@ -51,6 +52,8 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
     _check("train.learning_rate_multipliers", [*train.multipliers], trained)
     kernels = [variable for variable in trained if is_kernel(variable)]
     _check("train.weight_decay_exclude", train.undecayed_patterns, kernels)
+    optimizer = registries.OPTIMIZERS.get(train.optimizer)
+    optimizer.check_weights(train, [variable.path for variable in trained])
 
 
 def is_kernel(variable: keras.Variable) -> bool:

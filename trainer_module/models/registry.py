@@ -177,6 +177,8 @@ def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task
         given = _shape(outputs)
         try:
             outputs = model(outputs, training=False)
+        except UserError:
+            raise
         except Exception as error:  # whatever the user's layers raise
             raise UserError(
                 f"train.model: {part} does not accept a batch of shape {given}: {said(error)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -63,6 +63,13 @@ class Optimizer(Entry):
             SettingError: a name is no argument; by default, none is.
         """
         signatures.refuse_any(ARGS, arguments, f"train.optimizer: {self.name}")
+
+    def check_weights(self, train: TrainSettings, paths: Sequence[str]) -> None:
+        """Checks the arguments against the paths of all trained weights; by default not.
+
+        Raises:
+            SettingError: they do not go together.
+        """
 
     def verify(self, train: TrainSettings) -> None:
         """Checks what only Keras can tell, before a training begins; by default nothing.

@@ -27,7 +27,8 @@ class TrainSettings(Settings):
     initial_weights: str | None = Field(
         None,
         description="file or folder with initial weights, instead of random ones: .keras, "
-        ".weights.h5, a checkpoint (…/checkpoints/KEY/391), or a pushed model (…/serving/VERSION)",
+        ".weights.h5, a checkpoint (…/checkpoints/KEY/391), a pushed model (…/serving/VERSION), or "
+        "the checkpoint of an Estimator (…/model.ckpt-1000)",
     )
     initial_weights_skip: str | None = Field(
         None,

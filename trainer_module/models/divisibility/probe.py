@@ -63,8 +63,7 @@ def probe(
         joined = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), one, other)
         both = segment.call(values, joined, step, rows)
     mixing = watch.mixing
-    calls = (tf.nest.flatten(call.outputs) for call in (both, first, second))
-    if not mixing and not all(map(_is_both, *calls)):
+    if not mixing and not _adds_up(segment.model, both.outputs, first.outputs, second.outputs):
         mixing = segment.model.name
     return Probed(first, second, both, mixing)
 
@@ -153,6 +152,30 @@ class _Watch:
         return tf.nest.map_structure(
             lambda each: next(replaced, each) if isinstance(each, tf.Tensor) else each, outputs
         )
+
+
+def _adds_up(model: keras.Model, *outputs: Nest) -> bool:
+    """Whether each output belongs to its example, or is a mean that the model declares.
+
+    ``means_of_batch`` of a model names outputs whose value for each example is one mean over the
+    batch; the task takes their mean over the parts.
+    """
+    means = getattr(model, "means_of_batch", ())
+    parts = [("", outputs)]
+    if means:
+        parts = [(name, tuple(each[name] for each in outputs)) for name in outputs[0]]
+    return all(
+        _is_both(*values) or (name in means and _is_mean(*values))
+        for name, three in parts
+        for values in zip(*map(tf.nest.flatten, three), strict=True)
+    )
+
+
+def _is_mean(both: Any, one: Any, other: Any) -> bool:
+    """Whether a tensor has one value for all examples, the mean of A's and B's."""
+    a, b, whole = (tf.convert_to_tensor(each)[:1] for each in (one, other, both))
+    alike = all(equal(each, tf.repeat(each[:1], len(each), 0)) for each in (one, other, both))
+    return alike and equal(whole, (a + b) / 2)
 
 
 def _is_both(both: Any, one: Any, other: Any) -> bool:

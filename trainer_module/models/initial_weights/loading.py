@@ -14,7 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.checkpointing import checkpoint_files
-from stagecraft.trainer_module.models.initial_weights import keras_file, source
+from stagecraft.trainer_module.models.initial_weights import (
+    estimator_checkpoint,
+    keras_file,
+    source,
+)
 from stagecraft.trainer_module.models.initial_weights.source import (
     VARIABLE_PATHS,
     InitialWeightsError,
@@ -59,6 +63,8 @@ def read(
         weights = _of_checkpoint(weights_source.path)
     elif weights_source.kind is Kind.SAVED_MODEL:
         weights = of_saved_model(weights_source.path)
+    elif weights_source.kind is Kind.ESTIMATOR:
+        weights = estimator_checkpoint.read(weights_source.path, variables)
     else:
         weights = keras_file.read(weights_source, model)
     weights = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import glob
 import pathlib
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ from stagecraft.schemas.errors import UserError
 SETTING = "train.initial_weights"
 
 _KINDS = (
-    ".keras, .weights.h5, the checkpoint folder of a step (state.index, progress.json), or the "
-    "folder of a pushed model (saved_model.pb)"
+    ".keras, .weights.h5, the checkpoint folder of a step (state.index, progress.json), the folder "
+    "of a pushed model (saved_model.pb), or the checkpoint of an Estimator (model.ckpt-1000)"
 )
 
 
@@ -34,6 +35,7 @@ class Kind(enum.Enum):
     WEIGHTS_H5 = "a .weights.h5 file"
     CHECKPOINT = "a checkpoint"
     SAVED_MODEL = "a SavedModel"
+    ESTIMATOR = "a checkpoint of an Estimator"
 
 
 VARIABLE_PATHS = "assets.extra/variable_paths.json"
@@ -54,6 +56,13 @@ class Source(NamedTuple):
 
     def files(self) -> list[pathlib.Path]:
         """The files that contain the weights; the folder may contain others, such as a card."""
+        if self.kind is Kind.ESTIMATOR:
+            name = glob.escape(self.path.name)
+            found = [
+                *self.path.parent.glob(f"{name}.index"),
+                *self.path.parent.glob(f"{name}.data-*"),
+            ]
+            return sorted(found)
         patterns = _FILES.get(self.kind)
         if patterns is None:
             return [self.path]
@@ -63,6 +72,8 @@ class Source(NamedTuple):
 def find(path_text: str) -> Source:
     """Determines the kind of a path, by its name and the names of its files."""
     path = pathlib.Path(path_text).expanduser()
+    if path.with_name(f"{path.name}.index").is_file():
+        return Source(Kind.ESTIMATOR, path)
     if not path.exists():
         raise InitialWeightsError(path_text, f"no such file or folder; expected {_KINDS}")
     if path.is_dir():
@@ -73,7 +84,9 @@ def find(path_text: str) -> Source:
         if path.name.endswith(suffix):
             return Source(kind, path)
     hint = ""
-    if path.suffix in (".h5", ".hdf5"):
+    if path.suffix == ".index" or ".data-" in path.name:
+        hint = f"; use {path.with_name(path.name.partition('.data-')[0].removesuffix('.index'))}"
+    elif path.suffix in (".h5", ".hdf5"):
         hint = "; load the model in Keras 3 and save it as .weights.h5 with save_weights()"
     elif path.name == "saved_model.pb" or path.name.startswith("state."):
         hint = f"; use its folder, {path.parent}"
@@ -91,5 +104,15 @@ def _folder(path_text: str, path: pathlib.Path) -> Source:
             path_text,
             f"contains several folders with weights ({', '.join(map(str, numbered[-5:]))}); use "
             f"one of them, such as {path / str(numbered[-1])}",
+        )
+    steps = [
+        each.with_suffix("")
+        for each in path.glob("*.ckpt-*.index")
+        if each.stem.rpartition("-")[2].isdecimal()
+    ]
+    if steps:
+        newest = max(steps, key=lambda each: int(each.name.rpartition("-")[2]))
+        raise InitialWeightsError(
+            path_text, f"contains checkpoints of an Estimator; use one of them, such as {newest}"
         )
     raise InitialWeightsError(path_text, f"a folder without weights; expected {_KINDS}")

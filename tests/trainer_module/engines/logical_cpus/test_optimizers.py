@@ -78,20 +78,26 @@ def assert_equal_states(found: Any, expected: Any, tolerance: float = FLOAT64) -
         np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
 
 
-OTHERS = [name for name in registries.OPTIMIZERS.names() if name not in ("adam", "lion")]
+OTHERS = set(registries.OPTIMIZERS.names()) - {"adam", "lion", "parts"}
 TOLERANCE = {"muon": 1e-8, "adadelta": 1e-10, "ftrl": 1e-10}
 """Newton-Schulz iterations multiply rounding errors; small slots are divided by."""
 
 
 @pytest.mark.parametrize("parallel", [driving.STAGES, driving.MIRRORED], ids=driving.label)
-@pytest.mark.parametrize("name", ["adam", "lion", *map(driving.slow, OTHERS)])
+@pytest.mark.parametrize("name", ["adam", "lion", *map(driving.slow, sorted(OTHERS))])
 def test_every_topology_is_one_device(name, parallel):
     """Slots have the same names and values, so that a checkpoint goes from one to the other."""
     tolerance = TOLERANCE.get(name, 1e-11)
     assert_equal_states(trained(parallel, optimizer=name), alone(optimizer=name), tolerance)
 
 
+PARTS = '{"^conv0/": {"name": "ftrl"}, "kernel": {"name": "adam"}, "": {"name": "adagrad"}}'
 UPDATES: dict[str, dict[str, Any]] = {
+    "parts": {
+        "optimizer": "parts",
+        "optimizer_args": PARTS,
+        "learning_rate_multipliers": '{"^conv0/": 4.0}',
+    },
     "many": {
         "optimizer": "adamw",
         "learning_rate_multipliers": '{"conv0|logits/bias": 0.1, "logits": 2.0}',
@@ -110,6 +116,8 @@ UPDATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("name", "parallel"),
     [
+        ("parts", driving.STAGES),
+        ("parts", driving.MIRRORED),
         ("many", driving.STAGES),
         driving.slow("many", driving.MIRRORED),
         driving.slow("value", driving.STAGES),

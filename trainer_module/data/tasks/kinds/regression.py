@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.data.tasks.tables.columns import Column, Numeric, Vocabulary
+from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 EXAMPLES = 6_000

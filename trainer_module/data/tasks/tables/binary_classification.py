@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric
-from stagecraft.trainer_module.data.tasks.tables.columns import Column
+from stagecraft.trainer_module.data.tasks.tables.column import Column
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 

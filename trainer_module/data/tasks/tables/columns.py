@@ -5,34 +5,26 @@ One declaration gives the inputs of the model and Transform's graph. Imports no 
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.foreign_errors import said
+from stagecraft.schemas.user_objects import is_name
 from stagecraft.trainer_module.data.tasks import checks
-
-
-class Column(abc.ABC):
-    """A raw feature with at most one value in each example."""
-
-    needs_numbers: ClassVar[bool] = True
-    """Whether it takes no text."""
-
-    @abc.abstractmethod
-    def inputs(self, name: str) -> Mapping[str, int | None]:
-        """The model's inputs by name: number of ids, int64 from 0; or None: a float32."""
-
-    @abc.abstractmethod
-    def transform(self, name: str, raw: Any) -> Mapping[str, Any]:
-        """The model's inputs, ``[batch, 1]``, by TensorFlow Transform.
-
-        Args:
-            raw: ``[batch]``, ``[batch, 1]``; or a ``tf.SparseTensor`` that lacks missing values.
-        """
+from stagecraft.trainer_module.data.tasks.tables.column import (
+    Categories,
+    Column,
+    dense,
+    each,
+    places,
+    texts,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +37,20 @@ class Numeric(Column):
     missing_indicator: bool = False
     """Whether the model gets one more input, ``NAME_missing``: 1 for a missing value, else 0."""
 
+    normalizer: str | Callable[[Any], Any] = "z_score"
+    """``z_score``; ``none``: the number itself; or a function of TensorFlow, as itself or as
+    ``package.module:function``: float32 to float32, of the same shape."""
+
+    default: float | None = None
+    """The number in place of a missing one, before the normalizer. None: the mean for ``z_score``,
+    otherwise 0."""
+
+    def __post_init__(self) -> None:
+        given = self.normalizer
+        if not callable(given) and given not in ("z_score", "none") and not is_name(given):
+            use = "z_score, none, or package.module:function"
+            raise SettingError("task.args: normalizer", given, "is no normalizer", use)
+
     def inputs(self, name: str) -> Mapping[str, int | None]:
         """One number, or two."""
         return {name: None, **({f"{name}_missing": None} if self.missing_indicator else {})}
@@ -54,59 +60,67 @@ class Numeric(Column):
         import tensorflow as tf
         import tensorflow_transform as tft
 
-        values = _each(raw, lambda value: tf.cast(value, tf.float32))
-        result = {name: dense(tft.scale_to_z_score(values), 0.0)}
+        values = each(raw, lambda value: tf.cast(value, tf.float32))
+        known = values
+        if self.default is not None:
+            values = dense(values, self.default)
+        if self.normalizer == "z_score":
+            result = {name: dense(tft.scale_to_z_score(values), 0.0)}
+        else:
+            result = {name: self._normalized(dense(values, 0.0))}
         if self.missing_indicator:
-            result[f"{name}_missing"] = 1.0 - dense(_each(values, tf.ones_like), 0.0)
+            values = known
+            result[f"{name}_missing"] = 1.0 - dense(each(values, tf.ones_like), 0.0)
         return result
 
-
-class _Categories(Column):
-    """A category, or its absence: one id."""
-
-    @property
-    @abc.abstractmethod
-    def known(self) -> int:
-        """Number of ids for values; the next id is for a missing value."""
-
-    def inputs(self, name: str) -> Mapping[str, int | None]:
-        """One id."""
-        return {name: self.known + 1}
-
-    def transform(self, name: str, raw: Any) -> Mapping[str, Any]:
-        """Ids."""
-        import tensorflow as tf
-
-        ids = _each(self._ids(name, raw), lambda value: tf.cast(value, tf.int64))
-        return {name: dense(ids, self.known)}
-
-    @abc.abstractmethod
-    def _ids(self, name: str, raw: Any) -> Any:
-        """The id of each value."""
+    def _normalized(self, values: Any) -> Any:
+        if self.normalizer == "none":
+            return values
+        function: Any = self.normalizer
+        if isinstance(function, str):
+            function = user_objects.load("task.args: normalizer", function)
+        return function(values)
 
 
 @dataclasses.dataclass(frozen=True)
-class Bucketized(_Categories):
-    """A number as one of ``buckets`` quantiles of the train split."""
+class Bucketized(Categories):
+    """A number as one of ``buckets`` quantiles of the train split, or of the given intervals."""
 
     buckets: int = 10
 
+    boundaries: Sequence[float] = ()
+    """In place of ``buckets``: ``[0, 9]`` gives the buckets below 0, from 0 below 9, and from 9."""
+
     def __post_init__(self) -> None:
         checks.whole("task.args: buckets", self.buckets, 2)
+        given = tuple(self.boundaries)
+        if list(given) != sorted(set(given)):
+            problem = "are not in ascending order"
+            raise SettingError("task.args: boundaries", self.boundaries, problem, "[0, 10]")
+        object.__setattr__(self, "boundaries", given)
 
     @property
     def known(self) -> int:
         """One id for each bucket."""
-        return self.buckets
+        return len(self.boundaries) + 1 if self.boundaries else self.buckets
 
     def _ids(self, name: str, raw: Any) -> Any:
+        import tensorflow as tf
         import tensorflow_transform as tft
 
-        return tft.bucketize(raw, self.buckets)
+        if not self.boundaries:
+            return tft.bucketize(raw, self.buckets)
+        boundaries = [float(boundary) for boundary in self.boundaries]
+
+        def ids(values: Any) -> Any:
+            values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
+            return tf.raw_ops.Bucketize(input=values, boundaries=boundaries)
+
+        return each(raw, ids)
 
 
 @dataclasses.dataclass(frozen=True)
-class Identity(_Categories):
+class Identity(Categories):
     """An integer from 0 below ``size``, which is its own id; any other value counts as missing."""
 
     size: int = 2
@@ -126,11 +140,11 @@ class Identity(_Categories):
             inside = (values >= 0) & (values < tf.cast(self.size, values.dtype))
             return tf.where(inside, values, tf.cast(self.size, values.dtype))
 
-        return _each(raw, ids)
+        return each(raw, ids)
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary(_Categories):
+class Vocabulary(Categories):
     """A text or an integer by its place among the ``size`` most frequent ones."""
 
     needs_numbers: ClassVar[bool] = False
@@ -152,12 +166,12 @@ class Vocabulary(_Categories):
         import tensorflow_transform as tft
 
         return tft.compute_and_apply_vocabulary(
-            _texts(raw), top_k=self.size, num_oov_buckets=self.oov, vocab_filename=name
+            texts(raw), top_k=self.size, num_oov_buckets=self.oov, vocab_filename=name
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Hashed(_Categories):
+class Hashed(Categories):
     """A text or an integer by its hash, without a vocabulary."""
 
     needs_numbers: ClassVar[bool] = False
@@ -175,7 +189,121 @@ class Hashed(_Categories):
     def _ids(self, name: str, raw: Any) -> Any:
         import tensorflow_transform as tft
 
-        return tft.hash_strings(_texts(raw), self.buckets)
+        return tft.hash_strings(texts(raw), self.buckets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed(Categories):
+    """A text or an integer by its place in a list."""
+
+    needs_numbers: ClassVar[bool] = False
+
+    values: Sequence[str | int] = ()
+    file: str | None = None
+    """In place of ``values``: a text file with a value in each line, read at once."""
+    oov: int = 0
+    """Ids that all other values share by their hash; 0: other values count as missing."""
+
+    def __post_init__(self) -> None:
+        checks.whole("task.args: oov", self.oov, 0)
+        values = tuple(self.values)
+        if self.file is not None:
+            try:
+                text = pathlib.Path(self.file).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                problem = f"cannot be read: {said(error)}"
+                raise SettingError("task.args: file", self.file, problem, "a text file") from error
+            values = values or tuple(text.splitlines())
+        listed = tuple(map(str, values))
+        if not listed or len(set(listed)) < len(listed):
+            problem = "are not one or more different values"
+            raise SettingError("task.args: values", listed[:9], problem, '["no", "yes"]')
+        object.__setattr__(self, "values", listed)
+
+    @property
+    def known(self) -> int:
+        """Ids of the list, then those of other values."""
+        return len(self.values) + self.oov
+
+    def _ids(self, name: str, raw: Any) -> Any:
+        import tensorflow as tf
+
+        given = texts(raw)
+        table = places(self.values, name)
+        count = len(self.values)
+
+        def ids(values: Any) -> Any:
+            found = table.lookup(values)
+            if self.oov:
+                other = count + tf.strings.to_hash_bucket_fast(values, self.oov)
+            else:
+                other = tf.fill(tf.shape(found), tf.constant(self.known, tf.int64))
+            return tf.where(found < 0, other, found)
+
+        return each(given, ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossed(Categories):
+    """A combination of several features by its hash.
+
+    The combination is missing if one of the features is.
+    """
+
+    keys: Sequence[str | Bucketized] = ()
+    """Raw features, texts or integers; or columns :class:`Bucketized` with a ``source``. In YAML:
+    ``age`` or ``{kind: bucketized, source: age, boundaries: [30]}``."""
+    buckets: int = 100
+    hash_key: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole("task.args: buckets", self.buckets, 1)
+        keys = tuple(
+            key if isinstance(key, (str, Column)) else column("keys", key) for key in self.keys
+        )
+        for key in keys:
+            if not isinstance(key, str) and not (isinstance(key, Bucketized) and key.source):
+                use = "a raw feature, or Bucketized with source and boundaries"
+                raise SettingError("task.args: keys", key, "cannot be crossed", use)
+        if len(keys) < 2 or self.source:
+            problem = "are not two features or more"
+            raise SettingError("task.args: keys", self.keys, problem, "keys: [town, street]")
+        object.__setattr__(self, "keys", keys)
+
+    @property
+    def known(self) -> int:
+        """One id for each hash."""
+        return self.buckets
+
+    def sources(self, name: str) -> Mapping[str, bool]:
+        """The features of all keys."""
+        return {source: needs for key in self.keys for source, needs in _source(key).items()}
+
+    def result(self, name: str, features: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ids."""
+        import tensorflow as tf
+
+        parts, there = [], True
+        for key in self.keys:
+            [source] = _source(key)
+            raw = features[source]
+            there &= dense(each(raw, lambda value: tf.ones_like(value, tf.bool)), False)
+            if isinstance(key, str):
+                parts.append(dense(raw, "" if raw.dtype == tf.string else 0))
+            else:
+                parts.append(key.transform(source, raw)[source])
+        parts = [part if part.dtype == tf.string else tf.cast(part, tf.int64) for part in parts]
+        # The op of Estimator's crossed_column, so that its weights fit.
+        hashed = tf.sparse.cross_hashed(parts, self.buckets, self.hash_key)
+        ids = tf.where(there, tf.reshape(hashed.values, [-1, 1]), self.buckets)
+        return {name: tf.ensure_shape(ids, [None, 1])}
+
+    def _ids(self, name: str, raw: Any) -> Any:
+        raise TypeError("a crossed column has several raw features; call result")
+
+
+def _source(key: str | Bucketized) -> Mapping[str, bool]:
+    return {key: False} if isinstance(key, str) else key.sources("")
 
 
 KINDS: Mapping[str, type[Column]] = {
@@ -184,6 +312,8 @@ KINDS: Mapping[str, type[Column]] = {
     "identity": Identity,
     "vocabulary": Vocabulary,
     "hashed": Hashed,
+    "listed": Listed,
+    "crossed": Crossed,
 }
 """Names in ``task.args``."""
 
@@ -209,31 +339,3 @@ def column(name: str, given: Any) -> Column:
             use = near[0] if near else f"one of {', '.join(known)}"
             raise SettingError(setting, argument, f"is not an argument of {kind.__name__}", use)
     return kind(**arguments)
-
-
-def dense(values: Any, missing: Any) -> Any:
-    """``[batch, 1]``, with ``missing`` where a sparse tensor has no value."""
-    import tensorflow as tf
-
-    if not isinstance(values, tf.sparse.SparseTensor):
-        return tf.reshape(values, [-1, 1])
-    shape = [values.dense_shape[0], 1]
-    values = tf.sparse.to_dense(
-        tf.sparse.SparseTensor(values.indices, values.values, shape), missing
-    )
-    return tf.ensure_shape(values, [None, 1])
-
-
-def _each(values: Any, function: Any) -> Any:
-    """``function`` of the values that are there."""
-    import tensorflow as tf
-
-    if isinstance(values, tf.sparse.SparseTensor):
-        return values.with_values(function(values.values))
-    return function(values)
-
-
-def _texts(raw: Any) -> Any:
-    import tensorflow as tf
-
-    return _each(raw, lambda value: value if value.dtype == tf.string else tf.as_string(value))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.tables.columns import Column, column
+from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Table(Task):
-    """Base of tasks that predict one number from columns.
+    """Base of tasks that predict numbers from columns.
 
-    The model's inputs are a dictionary of ``[batch, 1]``; its output is ``[batch, 1]``. Its
+    The model's inputs are a dictionary of ``[batch, 1]``; its output is ``[batch, outputs]``. Its
     function is called with ``numeric``, names of float32 inputs; ``categorical``, a dictionary from
-    the names of int64 inputs to their numbers of ids; and ``outputs``, which is 1.
+    the names of int64 inputs to their numbers of ids; and ``outputs``.
     """
 
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.tables.preprocessing.preprocessing_fn"
@@ -37,6 +38,7 @@ class Table(Task):
         features: Mapping[str, Column | str | Mapping[str, Any]],
         label: str,
         weight: str | None = None,
+        outputs: int = 1,
     ):
         """Declares the columns.
 
@@ -45,6 +47,7 @@ class Table(Task):
                 ``numeric`` or ``{kind: vocabulary, size: 50}``.
             label: raw feature to predict; every example has it.
             weight: raw feature with the weight of each example, in loss and metrics; None: 1.
+            outputs: numbers that the model returns for each example.
 
         Raises:
             SettingError: there is no such kind of column, two things have one name, or a name
@@ -65,12 +68,12 @@ class Table(Task):
                     problem, use = "has a slash, which names in Keras cannot have", "another name"
                     raise SettingError(f"task.args.{role}", name, problem, use)
                 taken.add(name)
-            taken |= self.columns.keys()
+            taken |= self.columns.keys() | self._sources.keys()
         inputs = self._inputs
         self.sample_arguments = self._arguments = {
             "numeric": tuple(name for name, ids in inputs.items() if ids is None),
             "categorical": {name: ids for name, ids in inputs.items() if ids is not None},
-            "outputs": 1,
+            "outputs": outputs,
         }
 
     @property
@@ -83,6 +86,15 @@ class Table(Task):
         if not self.columns or not self.label:
             use = "args: {features: {NAME: numeric}, label: NAME}"
             raise SettingError("task.args", "{}", f"lacks features and label of {self.name}", use)
+
+    @property
+    def _sources(self) -> dict[str, bool]:
+        """The raw features of the columns, and whether each must be a number."""
+        found: dict[str, bool] = {}
+        for name, each in self.columns.items():
+            for source, needs_number in each.sources(name).items():
+                found[source] = found.get(source, False) or needs_number
+        return found
 
     @property
     def _inputs(self) -> dict[str, int | None]:
@@ -115,7 +127,7 @@ class Table(Task):
     @property
     def _numbers(self) -> list[str]:
         """Raw features that must be numbers."""
-        features = [name for name, each in self.columns.items() if each.needs_numbers]
+        features = [name for name, needs_number in self._sources.items() if needs_number]
         return [*features, self.label, *filter(None, [self.weight])]
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
@@ -155,8 +167,8 @@ class Table(Task):
 
     @property
     def schema_features(self) -> Sequence[str]:
-        """The columns, the label and the weight."""
-        return (*self.columns, self.label, *filter(None, [self.weight]))
+        """The raw features of the columns, the label and the weight."""
+        return (*self._sources, self.label, *filter(None, [self.weight]))
 
     @property
     def features(self) -> Sequence[str]:
@@ -165,8 +177,8 @@ class Table(Task):
 
     @property
     def served_features(self) -> Sequence[str]:
-        """The columns."""
-        return tuple(self.columns)
+        """The raw features of the columns."""
+        return tuple(self._sources)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``."""
@@ -180,7 +192,7 @@ class Table(Task):
         )
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
-            result |= each.transform(name, inputs[name])
+            result |= each.result(name, inputs)
         result[self.label] = self.to_label(inputs[self.label])
         if self.weight:
             result[self.weight] = _numbers(inputs[self.weight])
@@ -209,8 +221,8 @@ class Table(Task):
         import tensorflow as tf
 
         raw_spec = served.raw_spec
-        names = {_argument(name): name for name in self.columns}
-        if len(names) < len(self.columns):
+        names = {_argument(name): name for name in self.served_features}
+        if len(names) < len(self.served_features):
             return {}
 
         def serving_columns(**columns: Any) -> Any:

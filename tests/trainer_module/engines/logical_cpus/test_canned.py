@@ -1,0 +1,72 @@
+"""Canned models of stagecraft.estimator on every topology, in float64."""
+
+import functools
+
+import driving
+import numpy as np
+import pytest
+import tensorflow as tf
+from driving import GRID, MIRRORED, ONE, label
+
+import stagecraft as sc
+from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.settings import ParallelSettings
+
+BATCH, STEPS = 8, 5
+E = sc.estimator
+JOB = E.Listed(["teacher", "nurse", "cook"])
+WIDE = {"job": JOB, "town": E.Hashed(5), "age": E.Numeric()}
+DEEP = {"job": E.Embedding(JOB, 2), "age": E.Numeric(), "size": E.Numeric()}
+SHARED = {
+    "age": E.Numeric(),
+    "from": E.Embedding(E.Hashed(5), 2, shared="towns"),
+    "to": E.Embedding(E.Hashed(5), 2, shared="towns"),
+}
+
+
+MODELS = {
+    "linear": E.LinearClassifier(WIDE, label="y", weight_column="w"),
+    "shared": E.DNNRegressor([6, 4], SHARED, label="y", dropout=0.2),
+    "both": E.DNNLinearCombinedClassifier(
+        WIDE,
+        dnn_feature_columns=DEEP,
+        dnn_hidden_units=[6, 4],
+        dnn_dropout=0.2,
+        n_classes=3,
+        label="y",
+    ),
+}
+
+
+@functools.cache
+def alone(name):
+    return trained(name, ONE)
+
+
+def trained(name, parallel):
+    model = MODELS[name]
+    asked = ParallelSettings(**{"virtual_devices": 6, "precision": "float64", **parallel})
+    settings = model.settings(asked, batch_size=BATCH)
+    devices, task = topology.resolve(asked), model.task
+    build = functools.partial(
+        assemble, settings.train, task.sample_arguments, precision="float64", task=task
+    )
+    engine = make_engine(connect(devices, asked), devices, settings, STEPS, build)
+    inputs, labels = task.noise(task.sample_arguments, BATCH * STEPS, np.random.default_rng(1))
+    weights = np.random.default_rng(2).uniform(0, 2, len(labels)).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices(Batch(inputs, labels, weights)).batch(BATCH, True)
+    engine.train(engine.feed(data), STEPS)
+    return engine.state()
+
+
+@pytest.mark.parametrize("parallel", [MIRRORED, GRID], ids=label)
+@pytest.mark.parametrize("name", ["both", driving.slow("linear"), driving.slow("shared")])
+def test_every_topology_is_one_device(name, parallel):
+    found, expected = trained(name, parallel), alone(name)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        # As in test_optimizers: FTRL divides by small slots.
+        np.testing.assert_allclose(found[key], value, rtol=0, atol=1e-10, err_msg=key)
