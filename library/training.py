@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 import tempfile
 import types
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 _GIVEN = "given"  # in ``custom_config``: the file of objects for other processes
-_PATH = "path"  # in ``custom_config``: where they find modules
 
 
 def train(
@@ -164,15 +162,19 @@ def run_apart(prepared: Prepared) -> None:
     with tempfile.TemporaryDirectory() as folder:
         packed = pathlib.Path(folder, "given")
         packed.write_bytes(given.pack(prepared.given))
-        fn_args.custom_config |= {_GIVEN: str(packed), _PATH: sys.path}
-        local.run_local(f"{__name__}.{run_given.__name__}", fn_args, prepared.settings.parallel)
+        fn_args.custom_config |= {_GIVEN: str(packed)}
+        local.run_local(
+            f"{__name__}.{run_given.__name__}",
+            fn_args,
+            prepared.settings.parallel,
+            variables=local.import_path(),
+        )
 
 
 def run_given(fn_args: Any) -> None:
     """The ``run_fn`` of processes that :func:`train` starts."""
     from stagecraft.trainer_module.run_fn import run_fn
 
-    sys.path += [each for each in fn_args.custom_config[_PATH] if each not in sys.path]
     given.unpack(pathlib.Path(fn_args.custom_config[_GIVEN]).read_bytes())
     run_fn(fn_args)
 

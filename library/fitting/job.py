@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -130,11 +128,6 @@ def topology_of(parallel: Any) -> ParallelSettings:
 def needs_processes(parallel: ParallelSettings) -> bool:
     """Whether the topology has several processes, which this process is to start."""
     return parallel.launcher != "in_process" and bool(jobs(parallel)) and not cluster.is_set()
-
-
-def import_path() -> dict[str, str | None]:
-    """The variable with which another process imports what this one can."""
-    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
 
 
 @contextlib.contextmanager

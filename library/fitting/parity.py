@@ -23,6 +23,7 @@ from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
 BATCHES = 8
@@ -144,7 +145,7 @@ def check_parity(
                 timeout_seconds=timeout_seconds,
                 on_phase=on_phase or (lambda topology, phase: None),
                 program=("-m", "stagecraft.fitting.parity_worker", str(folder / "given.pkl")),
-                environment=job.import_path(),
+                environment=local.import_path(),
             )
             rows = tuple(check.rows([case]))
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import pathlib
 import shutil
 import tempfile
@@ -21,11 +20,9 @@ from stagecraft.fitting.history import History
 from stagecraft.fitting.training import Training, Weights
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.processes import preemption, shares
+from stagecraft.trainer_module.processes import local, preemption
 from stagecraft.trainer_module.processes.events import Event
-from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
-from stagecraft.trainer_module.worker import task_of
 
 _RUN = "stagecraft.fitting.processes.run_fn"
 
@@ -75,23 +72,17 @@ def run(training: Training) -> tuple[History, Weights]:
     fn_args = types.SimpleNamespace(
         custom_config={"settings": settings.flat(), "folder": str(folder)}
     )
-    cores = len(os.sched_getaffinity(0))
     parallel, failed = settings.parallel, True
     try:
         with open(folder / "processes.log", "w", buffering=1) as log:
-            Supervisor(
+            local.run_local(
+                _RUN,
+                fn_args,
                 parallel,
-                ["-"],
-                first_line=task_of(_RUN, fn_args),
                 write_log=_writer(log),
                 on_event=_Bar(training).show,
-                environments=lambda roles: [
-                    {**own, **job.import_path()}
-                    for own in shares.environments(
-                        parallel, roles, cores=cores, gpus=shares.gpus(parallel)
-                    )
-                ],
-            ).run()
+                variables=local.import_path(),
+            )
         history, weights, made.builder.paths = cloudpickle.loads(
             (folder / "result.pkl").read_bytes()
         )

@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from stagecraft.trainer_module.parallel import cluster
@@ -43,12 +44,14 @@ def run_local(
     on_event: Callable[[Event], None] | None = None,
     write_log: Callable[[str], None] | None = None,
     program: Sequence[str] = WORKER,
+    variables: Mapping[str, str | None] = MappingProxyType({}),
 ) -> None:
     """Trains in processes on this host, and waits for their end.
 
     Args:
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
+        variables: of the environment of each process; None removes one.
     """
     Supervisor(
         parallel,
@@ -56,11 +59,19 @@ def run_local(
         first_line=task_of(path, fn_args),
         write_log=write_log or (lambda line: print(line, file=sys.stderr)),
         on_event=on_event or _show,
-        environments=lambda roles: shares.environments(
-            parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
-        ),
+        environments=lambda roles: [
+            {**own, **variables}
+            for own in shares.environments(
+                parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
+            )
+        ],
         program=program,
     ).run()
+
+
+def import_path() -> Mapping[str, str | None]:
+    """The variable with which another process imports what this one can."""
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
 
 
 def _show(event: Event) -> None:
