@@ -69,7 +69,7 @@ class TrainingEngine:
             UserError: the batch does not fit, or the loss is not finite.
         """
         dataset = tf.data.Dataset.from_tensors(self._batch(batch))
-        with process_state.graph_options():
+        with process_state.graph_options(), job.in_own_words():
             topology.set_graph_options()
             try:
                 return _logs(self._engine.train(self._engine.feed(dataset), 1))
@@ -180,7 +180,7 @@ def engine(
             already started without the logical devices of ``virtual_devices``.
     """
     parallel = job.topology_of(parallel)
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         inputs = given_model.specs(model, input_shape)
         task = GivenTask(
             inputs,

@@ -105,7 +105,7 @@ def check_parity(
     parallel = job.topology_of(parallel)
     dtype = "float64" if given_model.precision_of(model, parallel) == "float64" else "float32"
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-"))
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         data = sources.source(
             x, y, None, batch_size=batch_size, steps=None, shuffle=False, seed=seed, dtype=dtype
         )

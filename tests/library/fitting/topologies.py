@@ -28,7 +28,6 @@ def two_inputs() -> keras.Model:
 TOPOLOGIES = {
     "grid": {"strategy": "grid", "replicas": 2, "stages": 2, "microbatches": 2},
     "mirrored": {"strategy": "mirrored", "replicas": 2},
-    "accumulate": {"accumulate": 4},
 }
 
 
