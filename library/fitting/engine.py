@@ -14,12 +14,12 @@ from stagecraft.fitting.objects import model as given_model
 from stagecraft.fitting.objects import sources
 from stagecraft.fitting.objects.objective import RowCount
 from stagecraft.fitting.objects.task import GivenTask
+from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.training import diverged
 
@@ -53,7 +53,7 @@ class TrainingEngine:
     @property
     def plan(self) -> Plan | None:
         """Cuts and predicted costs of a model in stages."""
-        return self._engine.plan
+        return None if self._engine.plan is None else Plan(self._engine.plan)
 
     def train_step(self, batch: Any) -> Logs:
         """Takes one optimizer step.

@@ -19,6 +19,7 @@ from stagecraft.fitting.history import History
 from stagecraft.fitting.job import Job
 from stagecraft.fitting.objects import model as given_model
 from stagecraft.fitting.objects.sources import TOO_LARGE, Source
+from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -86,7 +87,7 @@ class Training:
             engine = make_engine(
                 connected, devices, settings, self.epochs * data.steps, self.job.build_model
             )
-            history.plan = engine.plan
+            history.plan = None if engine.plan is None else Plan(engine.plan)
             following = epochs.Epochs(
                 history,
                 epochs=self.epochs,

@@ -72,6 +72,7 @@ def main() -> dict[str, float]:
             found[f"{case}, {name}"] = max(float(abs(a - b).max()) for a, b in pairs)
             assert history.topology.strategy == parallel.get("strategy", "one_device")
             assert (history.plan is not None) == ("stages" in parallel)
+            assert history.plan is None or len(history.plan.stages) == 2
     return found
 
 
