@@ -27,6 +27,8 @@ from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
 
+_LOG = "processes.log"
+
 _RUN = "stagecraft.fitting.processes.run_fn"
 
 _log = logging.getLogger(__name__)
@@ -55,10 +57,27 @@ def run(training: Training) -> tuple[History, Weights]:
     Raises:
         UserError: an object cannot be sent to other processes, or the training failed.
     """
-    made = training.job
-    settings = made.settings
+    packed = given.pack(training.job.names)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-fit-"))
-    (folder / "given.pkl").write_bytes(given.pack(made.names))
+    keeps_log = False
+    try:
+        return _run(training, folder, packed)
+    except Exception:
+        keeps_log = (folder / _LOG).exists()
+        raise
+    finally:
+        if keeps_log:
+            with tempfile.NamedTemporaryFile(
+                prefix="stagecraft-fit-", suffix=".log", delete=False
+            ) as log:
+                log.write((folder / _LOG).read_bytes())
+            _log.warning("The output of the processes is in %s", log.name)
+        shutil.rmtree(folder)
+
+
+def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[History, Weights]:
+    made, settings = training.job, training.job.settings
+    (folder / "given.pkl").write_bytes(packed)
     stored = dataclasses.replace(
         training,
         data=training.data.stored(str(folder / "train")),
@@ -76,34 +95,23 @@ def run(training: Training) -> tuple[History, Weights]:
         custom_config={"settings": settings.flat(), "folder": str(folder)}
     )
     cores = len(os.sched_getaffinity(0))
-    parallel, failed = settings.parallel, True
-    try:
-        with open(folder / "processes.log", "w", buffering=1) as log:
-            Supervisor(
-                parallel,
-                ["-"],
-                first_line=task_of(_RUN, fn_args),
-                write_log=_writer(log),
-                on_event=_Bar(training).show,
-                environments=lambda roles: [
-                    {**own, **job.import_path()}
-                    for own in shares.environments(
-                        parallel, roles, cores=cores, gpus=shares.gpus(parallel)
-                    )
-                ],
-            ).run()
-        history, weights, made.builder.paths = cloudpickle.loads(
-            (folder / "result.pkl").read_bytes()
-        )
-        failed = False
-    finally:
-        if failed:
-            for path in folder.iterdir():
-                if path.name != "processes.log":
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            _log.warning("The output of the processes is in %s", folder / "processes.log")
-        else:
-            shutil.rmtree(folder)
+    parallel = settings.parallel
+    with open(folder / _LOG, "w", buffering=1) as log:
+        Supervisor(
+            parallel,
+            ["-"],
+            first_line=task_of(_RUN, fn_args),
+            write_log=_writer(log),
+            on_event=_Bar(training).show,
+            environments=lambda roles: [
+                {**own, **job.import_path()}
+                for own in shares.environments(
+                    parallel, roles, cores=cores, gpus=shares.gpus(parallel)
+                )
+            ],
+        ).run()
+    result = (folder / "result.pkl").read_bytes()
+    history, weights, made.builder.paths = cloudpickle.loads(result)
     return history, weights
 
 
