@@ -14,12 +14,12 @@ from stagecraft.fitting.objects import model as given_model
 from stagecraft.fitting.objects import sources
 from stagecraft.fitting.objects.objective import RowCount
 from stagecraft.fitting.objects.task import GivenTask
+from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.training import diverged
 
@@ -53,7 +53,7 @@ class TrainingEngine:
     @property
     def plan(self) -> Plan | None:
         """Cuts and predicted costs of a model in stages."""
-        return self._engine.plan
+        return None if self._engine.plan is None else Plan(self._engine.plan)
 
     def train_step(self, batch: Any) -> Logs:
         """Takes one optimizer step.
@@ -69,7 +69,7 @@ class TrainingEngine:
             UserError: the batch does not fit, or the loss is not finite.
         """
         dataset = tf.data.Dataset.from_tensors(self._batch(batch))
-        with process_state.graph_options():
+        with process_state.graph_options(), job.in_own_words():
             topology.set_graph_options()
             try:
                 return _logs(self._engine.train(self._engine.feed(dataset), 1))
@@ -180,7 +180,7 @@ def engine(
             already started without the logical devices of ``virtual_devices``.
     """
     parallel = job.topology_of(parallel)
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         inputs = given_model.specs(model, input_shape)
         task = GivenTask(
             inputs,

@@ -82,7 +82,7 @@ def fit(
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         options: Mapping[str, Any] = {"seed": seed, "dtype": dtype}
         data = sources.source(
             x,

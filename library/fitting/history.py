@@ -8,9 +8,9 @@ import os
 import pathlib
 from typing import Any
 
+from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.columns import columns
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.planning.plan import Plan
 
 _FILE = "history.json"
 

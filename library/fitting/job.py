@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from stagecraft.schemas.errors import SettingError, UserError, setting_error
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +129,24 @@ def topology_of(parallel: Any) -> ParallelSettings:
 def needs_processes(parallel: ParallelSettings) -> bool:
     """Whether the topology has several processes, which this process is to start."""
     return parallel.launcher != "in_process" and bool(jobs(parallel)) and not cluster.is_set()
+
+
+@contextlib.contextmanager
+def in_own_words() -> Iterator[None]:
+    """Names arguments in place of settings of ``train:``, and objects in place of given names."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (_renamed(str(error)), *error.args[1:])
+        own = "model" if str(error).startswith("model: ") else ""
+        error.setting = _renamed(error.setting) or own
+        error.suggestion = _renamed(error.suggestion)
+        raise
+
+
+def _renamed(text: str) -> str:
+    text = re.sub(rf"\b{given.MODULE}:([a-z]+)_[0-9a-f]+", r"the \1", text)
+    return re.sub(rf"\btrain\.(?={'|'.join(TrainSettings.model_fields)})\b", "", text)
 
 
 @contextlib.contextmanager

@@ -105,8 +105,7 @@ def check_parity(
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
     parallel = job.topology_of(parallel)
     dtype = "float64" if given_model.precision_of(model, parallel) == "float64" else "float32"
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-"))
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         data = sources.source(
             x, y, None, batch_size=batch_size, steps=None, shuffle=False, seed=seed, dtype=dtype
         )
@@ -125,6 +124,7 @@ def check_parity(
             steps=steps,
             seed=seed,
         )
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-"))
         try:
             case = cases.configured(made.settings, steps=steps, batch_size=data.batch_size)
             if case is None:

@@ -94,7 +94,7 @@ def plan(
             the memory of its device.
     """
     parallel = job.topology_of(parallel)
-    with process_state.restored():
+    with process_state.restored(), job.in_own_words():
         specs = given_model.specs(model, input_shape)
         made = job.make(
             model,

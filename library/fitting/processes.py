@@ -24,6 +24,8 @@ from stagecraft.trainer_module.processes import local, preemption
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.settings import ParallelSettings
 
+_LOG = "processes.log"
+
 _RUN = "stagecraft.fitting.processes.run_fn"
 
 _log = logging.getLogger(__name__)
@@ -52,10 +54,27 @@ def run(training: Training) -> tuple[History, Weights]:
     Raises:
         UserError: an object cannot be sent to other processes, or the training failed.
     """
-    made = training.job
-    settings = made.settings
+    packed = given.pack(training.job.names)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-fit-"))
-    (folder / "given.pkl").write_bytes(given.pack(made.names))
+    keeps_log = False
+    try:
+        return _run(training, folder, packed)
+    except Exception:
+        keeps_log = (folder / _LOG).exists()
+        raise
+    finally:
+        if keeps_log:
+            with tempfile.NamedTemporaryFile(
+                prefix="stagecraft-fit-", suffix=".log", delete=False
+            ) as log:
+                log.write((folder / _LOG).read_bytes())
+            _log.warning("The output of the processes is in %s", log.name)
+        shutil.rmtree(folder)
+
+
+def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[History, Weights]:
+    made, settings = training.job, training.job.settings
+    (folder / "given.pkl").write_bytes(packed)
     stored = dataclasses.replace(
         training,
         data=training.data.stored(str(folder / "train")),
@@ -72,29 +91,17 @@ def run(training: Training) -> tuple[History, Weights]:
     fn_args = types.SimpleNamespace(
         custom_config={"settings": settings.flat(), "folder": str(folder)}
     )
-    parallel, failed = settings.parallel, True
-    try:
-        with open(folder / "processes.log", "w", buffering=1) as log:
-            local.run_local(
-                _RUN,
-                fn_args,
-                parallel,
-                write_log=_writer(log),
-                on_event=_Bar(training).show,
-                variables=local.import_path(),
-            )
-        history, weights, made.builder.paths = cloudpickle.loads(
-            (folder / "result.pkl").read_bytes()
+    with open(folder / _LOG, "w", buffering=1) as log:
+        local.run_local(
+            _RUN,
+            fn_args,
+            settings.parallel,
+            write_log=_writer(log),
+            on_event=_Bar(training).show,
+            variables=local.import_path(),
         )
-        failed = False
-    finally:
-        if failed:
-            for path in folder.iterdir():
-                if path.name != "processes.log":
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            _log.warning("The output of the processes is in %s", folder / "processes.log")
-        else:
-            shutil.rmtree(folder)
+    result = (folder / "result.pkl").read_bytes()
+    history, weights, made.builder.paths = cloudpickle.loads(result)
     return history, weights
 
 

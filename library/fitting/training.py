@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from stagecraft.fitting.history import History
 from stagecraft.fitting.job import Job
 from stagecraft.fitting.objects import model as given_model
 from stagecraft.fitting.objects.sources import TOO_LARGE, Source
+from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -74,7 +76,8 @@ class Training:
         history.topology = devices
         folder = os.path.abspath(self.checkpoint_dir) if self.checkpoint_dir else None
         writes = chief and folder is not None
-        root = os.path.join(folder, "checkpoints") if folder else tempfile.gettempdir() + "/none"
+        unused = os.path.join(tempfile.gettempdir(), f"stagecraft-{uuid.uuid4().hex}")
+        root = os.path.join(folder, "checkpoints") if folder else unused
         with (
             gradient_registry.cleaned_up(),
             disk_errors(folder or root),
@@ -84,7 +87,7 @@ class Training:
             engine = make_engine(
                 connected, devices, settings, self.epochs * data.steps, self.job.build_model
             )
-            history.plan = engine.plan
+            history.plan = None if engine.plan is None else Plan(engine.plan)
             following = epochs.Epochs(
                 history,
                 epochs=self.epochs,
@@ -136,17 +139,15 @@ class Training:
         """Refuses a short batch for a model that mixes the rows of a batch."""
         data = self.data
         mixing = given_model.batch_statistics(self.job.build_model(), data.inputs)
-        if not mixing:
+        rest = data.rest() if mixing else 0
+        if not rest:
             return
         count = getattr(data, "count", 0)
-        rest = f"the last batch has {count % data.batch_size} examples" if count else (
-            "the last batch of the dataset may have fewer examples"
-        )  # fmt: skip
         fitting = [n for n in range(1, data.batch_size + 1) if count and count % n == 0]
         raise SettingError(
             "batch_size",
             data.batch_size,
-            f"does not fit the data: {rest}, and {mixing[0]} depends on all rows of a batch",
+            f"leaves a batch of {rest} examples, and {mixing[0]} depends on all rows of a batch",
             f"batch_size={fitting[-1]}" if fitting else "dataset.batch(…, drop_remainder=True)",
         )
 

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas import user_objects
@@ -25,6 +24,7 @@ from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.models.stages import inputs
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ def _shown(arguments: ModelArguments) -> str:
 def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task: Task) -> None:
     """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
     outputs: Any = tf.nest.map_structure(
-        lambda spec: np.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
+        lambda spec: inputs.zeros(spec, 3),
         task.input_specs(arguments),
     )
     for index, model in enumerate(models):

@@ -326,6 +326,8 @@ class Loop:
 
     def _last_good(self) -> str:
         """Names the last checkpoint, in the message of a loss that is not finite."""
+        if not self.checkpoints.root.exists():
+            return ""
         try:
             self.checkpoints.flush()
         except UserError as error:  # the diverged loss is the more important error

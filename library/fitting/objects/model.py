@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 import keras
-import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError
@@ -64,6 +64,13 @@ class Copy:
         self._inputs = inputs
         if not model.built:
             _call(model, inputs)
+        for each in model._flatten_layers():
+            if lost := _own_arguments(type(each)):
+                problem = f"{type(each).__name__} has no get_config, which returns {lost[0]}"
+                raise _not_copied(model, TypeError(problem))
+        is_own = not type(model).__module__.startswith("keras.")
+        simple = is_own and not _own_names(type(model)) & {"get_config", "from_config"}
+        self._kind = type(model) if simple else None
         try:
             config = keras.saving.serialize_keras_object(model)
         except Exception as error:  # whatever get_config of the user's layers raises
@@ -91,10 +98,8 @@ class Copy:
         Raises:
             SettingError: the model's class does not build it from its configuration.
         """
-        config = copy.deepcopy(self._config)  # Keras takes it apart
         try:
-            with keras.saving.custom_object_scope(self._classes):
-                model = keras.saving.deserialize_keras_object(config, safe_mode=False)
+            model = self._built()
         except Exception as error:  # whatever from_config of the user's classes raises
             raise _not_copied(self, error) from error
         if len(model.weights) < len(self._weights):
@@ -108,6 +113,13 @@ class Copy:
         for weight, value in zip(model.weights, self._weights, strict=True):
             weight.assign(value)
         return model
+
+    def _built(self) -> keras.Model:
+        if self._kind is not None:
+            return self._kind()
+        config = copy.deepcopy(self._config)  # Keras takes it apart
+        with keras.saving.custom_object_scope(self._classes):
+            return keras.saving.deserialize_keras_object(config, safe_mode=False)
 
     @property
     def name(self) -> str:
@@ -180,10 +192,30 @@ def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
     return [*changed, *(["add_loss or activity_regularizer"] if losses > weights else [])]
 
 
+def _own_names(kind: type) -> set[str]:
+    """What a class defines that Keras does not."""
+    own = [each for each in kind.__mro__ if not each.__module__.startswith("keras.")]
+    return {name for each in own if each is not object for name in vars(each)}
+
+
+def _own_arguments(kind: type) -> list[str]:
+    """Arguments of a model's class that no ``get_config`` returns.
+
+    Keras keeps the arguments of layers, but not those of models.
+    """
+    if kind.__module__.startswith("keras.") or not issubclass(kind, keras.Model):
+        return []
+    if "get_config" in _own_names(kind):
+        return []
+    of_init = inspect.signature(kind.__init__)  # type: ignore[misc]  # a class has __new__ as well
+    parameters = list(of_init.parameters.values())[1:]
+    open_ends = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = [each.name for each in parameters if each.kind not in open_ends]
+    return [name for name in own if name not in ("name", "trainable", "dtype")]
+
+
 def _call(model: keras.Model, inputs: Any, training: bool = False) -> Any:
-    zeros = tf.nest.map_structure(
-        lambda spec: np.zeros((2, *(size or 1 for size in spec.shape)), spec.dtype), inputs
-    )
+    zeros = tf.nest.map_structure(lambda spec: model_inputs.zeros(spec, 2), inputs)
     return model(zeros, training=training)
 
 

@@ -13,7 +13,7 @@ from stagecraft.schemas.foreign_errors import said
 
 _REFUSED = {
     "clipnorm": "global_clipnorm, the norm over all gradients",
-    "use_ema": "use_ema=False, or train.ema_decay in the settings of a pipeline",
+    "use_ema": "use_ema=False",
     "loss_scale_factor": "Parallel(precision='mixed_float16'), which scales the loss",
     "gradient_accumulation_steps": "Parallel(accumulate=…)",
 }

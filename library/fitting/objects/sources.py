@@ -39,6 +39,10 @@ class Source(abc.ABC):
         """Each example once; a batch size that all replicas can divide."""
 
     @abc.abstractmethod
+    def rest(self) -> int:
+        """Examples of the last batch, if it is short; else 0."""
+
+    @abc.abstractmethod
     def stored(self, folder: str) -> Source:
         """The same data in files, for other processes."""
 
@@ -120,6 +124,10 @@ class Arrays(Source):
             .map(self._batch(batch_size, rows, False), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
+
+    def rest(self) -> int:
+        """See :meth:`Source.rest`."""
+        return self.count % self.batch_size
 
     def first_batch(self) -> Batch:
         """The first batch of a training, in the order of the arrays."""
@@ -228,6 +236,13 @@ class Batches(Source):
         dataset = self._opened().take(self.steps)
         return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
+    def rest(self) -> int:
+        """See :meth:`Source.rest`; counts in a pass through the dataset."""
+        batches = self._opened().take(self.steps)
+        sizes = batches.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
+        least = int(sizes.reduce(np.int64(self.batch_size), tf.minimum))
+        return least % self.batch_size
+
     def stored(self, folder: str) -> Batches:
         """Saves the batches; each later epoch repeats the order of the first."""
         self._dataset.take(self.steps).save(folder)
@@ -307,6 +322,8 @@ def _arrays(nest: Any, dtype: str) -> Any:
     if isinstance(nest, (list, tuple)) and all(hasattr(each, "shape") for each in nest):
         return tuple(_arrays(each, dtype) for each in nest)
     array = np.asarray(nest)
+    if array.dtype.kind == "O" and array.size and all(isinstance(x, str) for x in array.flat):
+        array = array.astype(str)
     if array.dtype.kind == "O" or not array.ndim:
         raise SettingError("x", type(nest).__name__, "is not an array", "a NumPy array")
     return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array

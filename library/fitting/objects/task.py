@@ -55,6 +55,11 @@ class GivenTask(Task):
         self._names = tuple(output_names)
         objective.check_loss(loss)
         self._metrics = [*self._made(), objective.RowCount()]
+        names = ["loss", *(metric.name for metric in self._metrics)]
+        for name in names:
+            if names.count(name) > 1:
+                use = "another name, such as keras.metrics.MeanAbsoluteError(name='error')"
+                raise SettingError("metrics", name, "is the name of two numbers", use)
         self.check_metrics()
 
     def get_config(self) -> Mapping[str, Any]:

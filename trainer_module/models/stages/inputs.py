@@ -62,6 +62,12 @@ def specs(inputs: Nest, examples: int, unknown: int = 1) -> Nest:
     return tf.nest.map_structure(spec, inputs)
 
 
+def zeros(spec: Any, examples: int) -> np.ndarray:
+    """Zeros, or empty strings, for examples of a task's ``Spec``; unknown sizes are 1."""
+    shape = (examples, *(size or 1 for size in spec.shape))
+    return np.zeros(shape, "U1" if spec.dtype == "string" else spec.dtype)
+
+
 def noise(specs: Nest, generator: np.random.Generator, scale: float = 1.0) -> Nest:
     """Random tensors: floats of a normal distribution times ``scale``; integers 0 and 1."""
 
