@@ -14,7 +14,7 @@ from stagecraft import arguments, given
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
-from stagecraft.trainer_module.processes import events, local
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import hyperparameters
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def train(
         **settings,
     )
     parallel = prepared.settings.parallel
-    started = cluster.is_set() or events.attached()
+    started = cluster.is_set() or local.is_begun()
     if parallel.launcher == "kubernetes" and not started:
         raise SettingError(
             "parallel.launcher",
