@@ -65,17 +65,17 @@ def pack(names: Collection[str]) -> bytes:
     import cloudpickle
 
     packed = {}
-    for name in names:
-        try:
-            with _by_value():
+    with _by_value():
+        for name in names:
+            try:
                 packed[name] = cloudpickle.dumps(get(name))
-        except Exception as error:  # whatever an object's __reduce__ raises
-            role = name.partition(":")[2].rpartition("_")[0]
-            raise UnpicklableError(
-                f"{role}: cannot be sent to the other processes of the topology: {said(error)}; "
-                "define it in a module and name it as package.module:name",
-                setting=role,
-            ) from error
+            except Exception as error:  # whatever an object's __reduce__ raises
+                role = name.partition(":")[2].rpartition("_")[0]
+                raise UnpicklableError(
+                    f"{role}: cannot be sent to the other processes of the topology: "
+                    f"{said(error)}; define it in a module and name it as package.module:name",
+                    setting=role,
+                ) from error
     return cloudpickle.dumps(packed)
 
 
@@ -99,7 +99,7 @@ def _is_hidden(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not file or name == "__main__" or file.startswith((sys.prefix, sys.base_prefix)):
         return False
-    if name.partition(".")[0] == __name__.partition(".")[0] or name in _registered():
+    if name.partition(".")[0] in (MODULE, "stagecraft") or name in _registered():
         return False
     path: Any = None
     parts = name.split(".")

@@ -9,11 +9,11 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import arguments, given
+from stagecraft import arguments, given, identity_transform
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
-from stagecraft.trainer_module.processes import events, local
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import hyperparameters
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def train(
     longer make, this function starts processes on this host.
 
     Args:
-        fn_args: of ``run_fn``. Needs ``train_files``, ``eval_files``, ``transform_graph_path``,
-            ``serving_model_dir`` and ``model_run_dir``. ``custom_config["settings"]``, if it
+        fn_args: of ``run_fn``. Needs ``train_files``, ``eval_files``, ``serving_model_dir``,
+            ``model_run_dir``, and ``transform_graph_path`` or ``schema_path``: without Transform,
+            the model receives the raw features. ``custom_config["settings"]``, if it
             exists, holds flat settings; the arguments replace them. ``train_steps`` is the number
             of steps if neither ``steps`` nor ``epochs`` is set. ``hyperparameters`` of a Tuner
             replace settings of their names, such as ``parallel.stages``.
@@ -82,7 +83,7 @@ def train(
         **settings,
     )
     parallel = prepared.settings.parallel
-    started = cluster.is_set() or events.attached()
+    started = cluster.is_set() or local.is_begun()
     if parallel.launcher == "kubernetes" and not started:
         raise SettingError(
             "parallel.launcher",
@@ -208,13 +209,22 @@ def _transform_graph(fn_args: Any) -> str:
         )
     path = getattr(fn_args, "transform_graph_path", None)
     path = path or getattr(fn_args, "transform_output", None)
-    if not path:
+    if path:
+        return str(path)
+    schema = _schema(fn_args)
+    if schema is None or cluster.is_set():  # a worker must connect before TensorFlow starts
         raise UserError(
-            "fn_args: transform_graph_path is not set, but the exported model contains Transform's "
-            "graph; use transform_graph=transform.outputs['transform_graph'] in the Trainer",
+            "fn_args: transform_graph_path is not set; use "
+            "transform_graph=transform.outputs['transform_graph'] in the Trainer, or without "
+            "TF_CONFIG schema=schema_gen.outputs['schema']",
             setting="transform_graph",
         )
-    return str(path)
+    return identity_transform.write(os.path.join(fn_args.model_run_dir, "transform_graph"), schema)
+
+
+def _schema(fn_args: Any) -> str | None:
+    path = getattr(fn_args, "schema_path", None) or getattr(fn_args, "schema_file", None)
+    return str(path) if path else None
 
 
 def _fn_args(
@@ -224,13 +234,13 @@ def _fn_args(
     checkpoint_dir: str | os.PathLike[str] | None,
 ) -> types.SimpleNamespace:
     """What ``run_fn`` reads, in a form that JSON can hold."""
-    schema = getattr(fn_args, "schema_path", None) or getattr(fn_args, "schema_file", None)
+    schema = _schema(fn_args)
     folder = checkpoint_dir or getattr(fn_args, "working_dir", None)
     return types.SimpleNamespace(
         train_files=list(fn_args.train_files),
         eval_files=list(fn_args.eval_files),
         transform_graph_path=graph,
-        schema_path=str(schema or os.path.join(graph, "metadata", "schema.pbtxt")),
+        schema_path=schema or os.path.join(graph, "metadata", "schema.pbtxt"),
         serving_model_dir=str(fn_args.serving_model_dir),
         model_run_dir=str(fn_args.model_run_dir),
         working_dir=str(folder) if folder else None,

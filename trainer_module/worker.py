@@ -27,13 +27,14 @@ import types
 from stagecraft.schemas import code_location
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
-from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
+from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
 
 def main(task: str, descriptor: str | None = None) -> int:
     """Runs the task; returns the exit code of the process."""
     preemption.handle_sigterm()
+    local.begin(task)
     text = _first_line() if task == "-" else pathlib.Path(task).read_text()
     if descriptor is not None:
         end_with_parent()

@@ -71,7 +71,7 @@ def test_refusals():
     with pytest.raises(SettingError) as error:
         collected(model=3)
     assert error.value.setting == "train.model"
-    with pytest.raises(TypeError, match="did you mean batch_size"):
+    with pytest.raises(TypeError, match="batch_size"):
         collected(batchsize=3)
     with pytest.raises(UserError) as refused:
         arguments.Called(lambda: 1 / 0).compiled()

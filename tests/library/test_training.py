@@ -150,6 +150,15 @@ def test_settings_of_our_trainer_are_the_base(fn_args):
     assert (found["train_batch_size"], found["train_learning_rate"]) == (15, 0.5)
 
 
+def test_without_transform(fn_args, data):
+    """The model receives the raw features of the schema."""
+    fn_args.transform_output = None
+    fn_args.schema_path = str(data / "schema" / "schema.pbtxt")
+    for steps in (2, 3):  # the graph may be there
+        sc.train(fn_args, model=build, task=task(), batch_size=20, steps=steps)
+    assert served(fn_args).shape == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("more", "setting"),
     [

@@ -144,12 +144,12 @@ def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Mode
         raise UserError(
             f"train.model: {name}: no function {function_name!r} in {module.__file__}{hint}"
         )
-    file = getattr(module, "__file__", None)
     try:
         models = function(**arguments)
     except Exception as error:  # whatever the user's function raises
         raise UserError(
-            f"train.model: {name}({_shown(arguments)}) failed{_where(error, file)}: {said(error)}"
+            f"train.model: {name}({_shown(arguments)}) failed"
+            f"{_where(error, module.__file__)}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:

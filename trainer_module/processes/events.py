@@ -54,11 +54,6 @@ def write(descriptor: int, event: Event) -> None:
         os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
 
 
-def attached() -> bool:
-    """Whether a supervisor of this process receives its events."""
-    return any(isinstance(each, _Pipe) for each in logging.getLogger("stagecraft").handlers)
-
-
 def attach(descriptor: int) -> None:
     """Sends this process's events and progress to a pipe, and a heartbeat every second."""
     logger = logging.getLogger("stagecraft")

@@ -20,6 +20,19 @@ from stagecraft.trainer_module.settings import ParallelSettings
 _progress = logging.getLogger("stagecraft.progress")
 
 
+_begun: list[str] = []
+
+
+def begin(task: str) -> None:
+    """Notes that this process exists for a training, so that it starts no others."""
+    _begun.append(task)
+
+
+def is_begun() -> bool:
+    """Whether this process exists for a training."""
+    return bool(_begun)
+
+
 def task_of(run_fn: str, fn_args: Any) -> str:
     """The content of a worker's TASK.json, as one line.
 
