@@ -26,6 +26,11 @@ _BUCKETS = 1000
 """Buckets by hash that the splits share."""
 
 
+def example_gen_of(settings: PipelineSettings) -> BaseComponent:
+    """The component that makes the examples of the settings ``data:``."""
+    return example_gen(settings, settings.data.source)
+
+
 def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
     """The component that makes the examples.
 

@@ -14,6 +14,7 @@ from stagecraft.pipeline.cli.commands.doctor import doctor
 from stagecraft.pipeline.cli.commands.drill import drill
 from stagecraft.pipeline.cli.commands.emulate import emulate
 from stagecraft.pipeline.cli.commands.history import history
+from stagecraft.pipeline.cli.commands.init import init
 from stagecraft.pipeline.cli.commands.lint import lint
 from stagecraft.pipeline.cli.commands.parity import parity
 from stagecraft.pipeline.cli.commands.plan import plan
@@ -50,6 +51,7 @@ def main() -> None:
     """Train a model in a TFX pipeline, from data to a pushed model.
 
     \b
+    stagecraft init DIR              a project of your own, from a template
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft report RUN            the report of a run: curves, errors, devices, lineage
@@ -70,7 +72,7 @@ def main() -> None:
 
 
 for command in (
-    *(run, report, history, compare, config, schema, plan, parity, drill),
+    *(init, run, report, history, compare, config, schema, plan, parity, drill),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)
