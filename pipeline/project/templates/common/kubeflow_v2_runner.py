@@ -19,29 +19,32 @@ def main() -> None:
     """Compiles."""
     logging.set_verbosity(logging.INFO)
     settings = configs.SETTINGS
-    check_kubeflow(settings)
     # Each run can set them: "stagecraft kubeflow run --parameter train_learning_rate=0.01".
     defaults = {
         "train_epochs": float(settings.train.epochs),
         "train_learning_rate": settings.train.learning_rate,
     }
+    parameters = {
+        name: tfx.dsl.experimental.RuntimeParameter(name, type(value), value)
+        for name, value in defaults.items()
+    }
     is_vertex = tfx_engine() == "vertex"
-    pipeline = create_pipeline(
-        settings,
-        pipeline_root=settings.kubeflow.pipeline_root,
-        serving_model_dir=f"{settings.kubeflow.pipeline_root}/serving",
-        checkpoint_root=settings.kubeflow.checkpoints,
-        is_vertex=is_vertex,
-        **{
-            name: tfx.dsl.experimental.RuntimeParameter(name, type(value), value)
-            for name, value in defaults.items()
-        },
+    runner = (
+        VertexRunner(settings.kubeflow)
+        if is_vertex
+        else KubeflowRunner(settings.kubeflow, output_filename=f"{configs.PIPELINE_NAME}.yaml")
     )
-    if is_vertex:
-        VertexRunner(settings.kubeflow).run(pipeline, defaults)
-    else:
-        file = f"{configs.PIPELINE_NAME}.yaml"
-        KubeflowRunner(settings.kubeflow, output_filename=file).run(pipeline)
+    with configs.in_project():
+        check_kubeflow(settings)
+        pipeline = create_pipeline(
+            settings,
+            pipeline_root=settings.kubeflow.pipeline_root,
+            serving_model_dir=f"{settings.kubeflow.pipeline_root}/serving",
+            checkpoint_root=settings.kubeflow.checkpoints,
+            is_vertex=is_vertex,
+            **parameters,
+        )
+        runner.run(pipeline, defaults)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@
     tfx run create --engine=local --pipeline-name={{PIPELINE_NAME}}
 """
 
-import os
-
 from absl import logging
 from pipeline import configs
 from pipeline.pipeline import create_pipeline
@@ -19,16 +17,16 @@ from stagecraft.pipeline import LocalRunner, configure_devices
 def main() -> None:
     """Creates and runs the pipeline."""
     logging.set_verbosity(logging.WARNING)  # INFO shows what TFX does
-    os.chdir(configs.PROJECT)  # paths in settings.yaml start here
     configure_devices(configs.SETTINGS.parallel)  # before TensorFlow starts
-    pipeline = create_pipeline(
-        configs.SETTINGS,
-        pipeline_root=str(configs.OUTPUT / "pipeline_root"),
-        serving_model_dir=str(configs.OUTPUT / "serving"),
-        checkpoint_root=str(configs.OUTPUT / "checkpoints"),
-        metadata_path=str(configs.OUTPUT / "metadata.db"),
-    )
-    LocalRunner().run(pipeline)
+    with configs.in_project():
+        pipeline = create_pipeline(
+            configs.SETTINGS,
+            pipeline_root=str(configs.OUTPUT / "pipeline_root"),
+            serving_model_dir=str(configs.OUTPUT / "serving"),
+            checkpoint_root=str(configs.OUTPUT / "checkpoints"),
+            metadata_path=str(configs.OUTPUT / "metadata.db"),
+        )
+        LocalRunner().run(pipeline)
 
 
 if __name__ == "__main__":

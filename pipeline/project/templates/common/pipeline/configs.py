@@ -1,6 +1,9 @@
 """Names and folders. The settings are in ``settings.yaml``."""
 
+import contextlib
+import os
 import pathlib
+from collections.abc import Iterator
 
 from stagecraft.pipeline import load_settings
 
@@ -13,3 +16,14 @@ PIPELINE_NAME = SETTINGS.name
 
 OUTPUT = PROJECT / "runs" / PIPELINE_NAME
 """Folder for everything that a run on this machine writes."""
+
+
+@contextlib.contextmanager
+def in_project() -> Iterator[None]:
+    """Changes to the project's folder, where paths in ``settings.yaml`` start."""
+    before = os.getcwd()
+    os.chdir(PROJECT)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -17,17 +17,16 @@ SHORT = (
 )
 
 
-def test_a_short_run_pushes_a_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(configs.PROJECT)
-    settings = load_settings("settings.yaml", SHORT)
-    pipeline = create_pipeline(
-        settings,
-        pipeline_root=str(tmp_path / "pipeline_root"),
-        serving_model_dir=str(tmp_path / "serving"),
-        checkpoint_root=str(tmp_path / "checkpoints"),
-        metadata_path=str(tmp_path / "metadata.db"),
-    )
-    LocalRunner().run(pipeline)
+def test_a_short_run_pushes_a_model(tmp_path):
+    with configs.in_project():
+        pipeline = create_pipeline(
+            load_settings("settings.yaml", SHORT),
+            pipeline_root=str(tmp_path / "pipeline_root"),
+            serving_model_dir=str(tmp_path / "serving"),
+            checkpoint_root=str(tmp_path / "checkpoints"),
+            metadata_path=str(tmp_path / "metadata.db"),
+        )
+        LocalRunner().run(pipeline)
     (version,) = (tmp_path / "serving").iterdir()
     assert "serving_default" in tf.saved_model.load(str(version)).signatures
 
@@ -42,6 +41,6 @@ def test_it_compiles_for_kubeflow(tmp_path, monkeypatch):
 
 def test_the_model_has_two_stages():
     """Stages are parts of the model on different devices: see ``parallel:`` in settings.yaml."""
-    file = str(configs.PROJECT / "settings.yaml")
     topology = ("strategy=grid", "stages=2", "virtual_devices=2")
-    check_model(load_settings(file, [f"parallel.{setting}" for setting in topology]))
+    with configs.in_project():
+        check_model(load_settings("settings.yaml", [f"parallel.{each}" for each in topology]))
