@@ -57,7 +57,7 @@ def write(folder: pathlib.Path, template: str, name: str | None = None) -> str:
             _move(made, target)
     except OSError as error:
         raise UserError(
-            f"{folder}: cannot be written ({error.strerror or error}); use another DIR",
+            f"{folder}: cannot be written ({error.strerror or error}); use another folder",
             setting="DIR",
             value=str(folder),
             file=str(error.filename or folder),
@@ -80,9 +80,9 @@ def _checked_name(name: str | None, target: pathlib.Path) -> str:
         raise SettingError(
             "--name",
             chosen,
-            f"is not a name of a pipeline{origin}: lower-case letters, digits and '-', at most 63, "
-            "with a letter first",
-            "--name my-pipeline",
+            f"is not a name of a pipeline{origin}, which has at most 63 lower-case letters, digits "
+            "and '-', and begins with a letter",
+            "a name such as my-pipeline",
             shown=repr(chosen),
         )
     return chosen
@@ -106,14 +106,15 @@ def _unfinished(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     parents = [each for each in (target, *target.parents) if not each.exists()][1:]
     beside = target if target.is_dir() else target.parent
-    beside.mkdir(parents=True, exist_ok=True)
     try:
+        beside.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=beside) as folder:
             yield pathlib.Path(folder)
     finally:
         if not target.exists():
-            for parent in parents:
-                parent.rmdir()
+            with contextlib.suppress(OSError):  # not made, or in use by another program
+                for parent in parents:
+                    parent.rmdir()
 
 
 def _render(source: pathlib.Path, made: pathlib.Path, values: dict[str, str]) -> None:

@@ -24,6 +24,8 @@ def main() -> None:
         "train_epochs": float(settings.train.epochs),
         "train_learning_rate": settings.train.learning_rate,
     }
+    if settings.data.source != "sample":
+        defaults["data_source"] = settings.data.source
     parameters = {
         name: tfx.dsl.experimental.RuntimeParameter(name, type(value), value)
         for name, value in defaults.items()

@@ -29,6 +29,7 @@ def create_pipeline(
     serving_model_dir: str,
     checkpoint_root: str,
     metadata_path: str | None = None,
+    data_source: tfx.dsl.experimental.RuntimeParameter | None = None,
     is_vertex: bool = False,
     **parameters: Any,
 ) -> tfx.dsl.Pipeline:
@@ -40,13 +41,14 @@ def create_pipeline(
         serving_model_dir: folder or address of numbered model versions.
         checkpoint_root: folder of checkpoints; it survives a failed training.
         metadata_path: ML Metadata's SQLite file; None if the runner has its own store.
+        data_source: a runtime parameter in place of ``data.source`` of the settings.
         is_vertex: leave out what Vertex AI does not support.
         **parameters: runtime parameters in place of settings of the Trainer.
     """
     train_split, val_split, eval_split = settings.data.splits
 
     # Reads the data that the section "data:" of the settings names.
-    example_gen = example_gen_of(settings)
+    example_gen = example_gen_of(settings, data_source)
     examples = example_gen.outputs["examples"]
 
     statistics_gen = tfx.components.StatisticsGen(examples=examples)
