@@ -18,7 +18,7 @@ import pytest
 from processes import ran
 
 from stagecraft.pipeline.cli.main import main
-from stagecraft.pipeline.project import writing
+from stagecraft.pipeline.cli.project import writing
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,7 +27,7 @@ else:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_PROJECT = ROOT / "tests" / "other_project"
-TEMPLATES = ROOT / "pipeline" / "project" / "templates"
+TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 FOLDERS = ("library", "schemas", "trainer_module", "components", "pipeline")
 
 

@@ -14,7 +14,6 @@ from stagecraft.pipeline.cli.commands.doctor import doctor
 from stagecraft.pipeline.cli.commands.drill import drill
 from stagecraft.pipeline.cli.commands.emulate import emulate
 from stagecraft.pipeline.cli.commands.history import history
-from stagecraft.pipeline.cli.commands.init import init
 from stagecraft.pipeline.cli.commands.lint import lint
 from stagecraft.pipeline.cli.commands.parity import parity
 from stagecraft.pipeline.cli.commands.plan import plan
@@ -24,6 +23,7 @@ from stagecraft.pipeline.cli.commands.run import run
 from stagecraft.pipeline.cli.commands.schema import schema
 from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
+from stagecraft.pipeline.cli.project.init import init
 
 
 class _Main(click.Group):

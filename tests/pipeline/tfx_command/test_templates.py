@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagecraft.pipeline.project import writing
+from stagecraft.pipeline.cli.project import writing
 
 OURS = [f"stagecraft_{name}" for name in writing.templates()]
 

@@ -1,7 +1,7 @@
 """stagecraft init."""
 
-from stagecraft.pipeline.cli.commands.init import init
-from stagecraft.pipeline.project import writing
+from stagecraft.pipeline.cli.project import writing
+from stagecraft.pipeline.cli.project.init import init
 
 
 def test_it_says_what_to_do_next(stagecraft, tmp_path):

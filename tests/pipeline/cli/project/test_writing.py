@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import stagecraft
-from stagecraft.pipeline.project import writing
+from stagecraft.pipeline.cli.project import writing
 from stagecraft.schemas.errors import SettingError, UserError
 
 TFX_LAYOUT = {

@@ -49,7 +49,7 @@ def init(folder: str, template: str, name: str | None) -> None:
     stagecraft tfx template copy writes the same projects. Exit code: 0; 1 if DIR is not empty or
     cannot be written, or a name is wrong.
     """
-    from stagecraft.pipeline.project import writing
+    from stagecraft.pipeline.cli.project import writing
 
     written = writing.write(pathlib.Path(folder), template, name)
     console.fields(
