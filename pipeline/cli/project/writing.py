@@ -28,7 +28,10 @@ _KEPT = {".git", ".github", ".gitattributes", ".idea", ".venv", ".vscode"}
 
 def templates() -> dict[str, str]:
     """Descriptions of the templates by name, in order."""
-    found = {path.parent.name: path.read_text() for path in _TEMPLATES.glob(f"*/{_ABOUT}")}
+    found = {
+        path.parent.name: path.read_text(encoding="utf-8")
+        for path in _TEMPLATES.glob(f"*/{_ABOUT}")
+    }
     return {name: found[name].splitlines()[0] for name in sorted(found)}
 
 
@@ -50,7 +53,7 @@ def write(folder: pathlib.Path, template: str, name: str | None = None) -> str:
     try:
         _check_empty(target, folder)
         with _unfinished(target) as made:
-            about = (_TEMPLATES / template / _ABOUT).read_text().strip()
+            about = (_TEMPLATES / template / _ABOUT).read_text(encoding="utf-8").strip()
             values = {"ABOUT": about, "PIPELINE_NAME": name, "VERSION": stagecraft.__version__}
             for layer in (_COMMON, template):
                 _render(_TEMPLATES / layer, made, values)
@@ -124,12 +127,12 @@ def _render(source: pathlib.Path, made: pathlib.Path, values: dict[str, str]) ->
     """
     for path in source.rglob("*"):
         if path.is_file() and path.name != _ABOUT and path.suffix != ".pyc":
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
             for name, value in values.items():
                 text = text.replace(f"{{{{{name}}}}}", value)
             copy = made / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(text)
+            copy.write_text(text, encoding="utf-8")
 
 
 def _move(made: pathlib.Path, target: pathlib.Path) -> None:
