@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.example_gen.kinds.image_folder import ImageFolderExampleGen
     from stagecraft.components.example_gen.kinds.masks import MaskExampleGen
+    from stagecraft.components.example_gen.kinds.packaged_csv import PackagedCsvExampleGen
     from stagecraft.components.example_gen.kinds.text import TextExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
@@ -31,6 +32,7 @@ __all__ = [
     "ImportSchema",
     "LatestBlessedBaseline",
     "MaskExampleGen",
+    "PackagedCsvExampleGen",
     "ParityGate",
     "Pusher",
     "TextExampleGen",
@@ -46,6 +48,7 @@ _HOMES = {
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
     "MaskExampleGen": "example_gen.kinds.masks",
+    "PackagedCsvExampleGen": "example_gen.kinds.packaged_csv",
     "ParityGate": "parity_gate.component",
     "Pusher": "pusher.component",
     "TextExampleGen": "example_gen.kinds.text",

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.proto import example_gen_pb2
 
 from stagecraft.components import Cifar10ExampleGen
@@ -24,6 +25,17 @@ IMAGE_FOLDER = "stagecraft.components.example_gen.kinds.image_folder.ImageFolder
 
 _BUCKETS = 1000
 """Buckets by hash that the splits share."""
+
+
+def example_gen_of(
+    settings: PipelineSettings, source: RuntimeParameter | None = None
+) -> BaseComponent:
+    """The component that makes the examples of the settings ``data:``.
+
+    Args:
+        source: a runtime parameter in place of ``data.source``.
+    """
+    return example_gen(settings, settings.data.source if source is None else source)
 
 
 def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:

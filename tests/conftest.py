@@ -42,6 +42,8 @@ LONGEST = (
     "benchmarks/test_smoke.py",
     "test_packaging.py",
     "docs/test_notebook.py",
+    "docs/test_serve.py",
+    "pipeline/cli/project/test_runners.py",
     "pipeline/local/test_worker.py",
     "pipeline/local/test_runners.py",
     "trainer_module/processes/test_supervisor.py",

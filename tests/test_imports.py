@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 FOLDERS = ("schemas", "trainer_module", "library", "components", "pipeline")
 """In order: a folder may import itself and what stands before it."""
 
@@ -82,9 +83,14 @@ def refusal(folder: str, name: str) -> str | None:
     return None
 
 
+def sources(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The modules below a folder, without those of projects that ``stagecraft init`` writes."""
+    return (file for file in folder.rglob("*.py") if TEMPLATES not in file.parents)
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_folder_imports_only_what_stands_before_it(folder: str) -> None:
-    files = sorted((ROOT / folder).rglob("*.py"))
+    files = sorted(sources(ROOT / folder))
     assert files
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: imports {name}: {why}"
@@ -95,13 +101,13 @@ def test_folder_imports_only_what_stands_before_it(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-PACKAGES = sorted({file.parent for top in FOLDERS for file in (ROOT / top).rglob("*.py")})
+PACKAGES = sorted({file.parent for top in FOLDERS for file in sources(ROOT / top)})
 """Each folder of modules."""
 
 
 def entries(folder: pathlib.Path) -> set[str]:
     """Modules and folders side by side in a folder."""
-    return {file.relative_to(folder).parts[0] for file in folder.rglob("*.py")} - {"__init__.py"}
+    return {file.relative_to(folder).parts[0] for file in sources(folder)} - {"__init__.py"}
 
 
 def imports_between_entries(folder: pathlib.Path) -> dict[str, set[str]]:
@@ -109,7 +115,7 @@ def imports_between_entries(folder: pathlib.Path) -> dict[str, set[str]]:
     prefix = f"{dotted(folder)}."
     names = {entry.removesuffix(".py") for entry in entries(folder)}
     graph: dict[str, set[str]] = {name: set() for name in names}
-    for file in folder.rglob("*.py"):
+    for file in sources(folder):
         own = file.relative_to(folder).parts[0].removesuffix(".py")
         for _, name in imported(file.read_text()) if own in names else ():
             other = name.removeprefix(prefix).partition(".")[0]

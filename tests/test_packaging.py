@@ -18,6 +18,7 @@ import pytest
 from processes import ran
 
 from stagecraft.pipeline.cli.main import main
+from stagecraft.pipeline.cli.project import writing
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +27,7 @@ else:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_PROJECT = ROOT / "tests" / "other_project"
+TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 FOLDERS = ("library", "schemas", "trainer_module", "components", "pipeline")
 
 
@@ -57,6 +59,7 @@ def test_every_package_is_named_in_pyproject() -> None:
         ".".join(("stagecraft", *within(file.parent.relative_to(ROOT)).parts))
         for folder in FOLDERS
         for file in (ROOT / folder).rglob("*.py")
+        if TEMPLATES not in file.parents
     }
     assert set(named) == there
 
@@ -133,3 +136,31 @@ def test_our_components_run_in_their_pipeline(project: pathlib.Path) -> None:
     python(project, "local_runner.py")
     (exported,) = project.parent.glob("out/pipeline_root/Trainer/model/*/Format-Serving")
     assert (exported / "saved_model.pb").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(name, marks=[pytest.mark.full] * (name != "empty"))
+        for name in writing.templates()
+    ],
+)
+def test_a_written_project_works_with_the_wheel_alone(
+    wheel: pathlib.Path, project: pathlib.Path, tmp_path: pathlib.Path, template: str
+) -> None:
+    """Its tests pass, a run on this machine pushes a model, and it compiles for Kubeflow."""
+    folder = tmp_path / "mine"
+    variables = {"PYTHONPATH": str(project.parent / "site")}
+
+    def run(*words: str | pathlib.Path) -> str:
+        return ran(sys.executable, *words, cwd=tmp_path, variables=variables).stdout
+
+    command = "from stagecraft.pipeline.cli.main import main; main()"
+    run("-c", command, "init", "mine", "--template", template)
+    run("-m", "pytest", "-p", "no:cacheprovider", folder, "--rootdir", folder)
+    run(folder / "local_runner.py")
+    (version,) = (folder / "runs" / "mine" / "serving").iterdir()
+    assert (version / "saved_model.pb").exists()
+    run(folder / "kubeflow_v2_runner.py")
+    assert (tmp_path / "mine.yaml").exists()

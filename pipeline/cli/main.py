@@ -23,6 +23,7 @@ from stagecraft.pipeline.cli.commands.run import run
 from stagecraft.pipeline.cli.commands.schema import schema
 from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
+from stagecraft.pipeline.cli.project.init import init
 
 
 class _Main(click.Group):
@@ -50,6 +51,7 @@ def main() -> None:
     """Train a model in a TFX pipeline, from data to a pushed model.
 
     \b
+    stagecraft init DIR              a project of your own, from a template
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft report RUN            the report of a run: curves, errors, devices, lineage
@@ -70,7 +72,7 @@ def main() -> None:
 
 
 for command in (
-    *(run, report, history, compare, config, schema, plan, parity, drill),
+    *(init, run, report, history, compare, config, schema, plan, parity, drill),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)

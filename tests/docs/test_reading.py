@@ -18,7 +18,7 @@ COMMANDS = [line for page in PAGES for line in commands(page)]
 RARELY = ("README.md", "docs/explanation/parallelism.md", "docs/reference/workers.md")
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""
 
-ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/tune.md")
+ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/serve.md", "docs/how-to/tune.md")
 """Pages with a test of their own, which looks at what the commands leave."""
 
 

@@ -22,15 +22,18 @@ def tfx(words: tuple[str, ...]) -> None:
 
     With --engine=kubeflow, the command works with open-source Kubeflow Pipelines 2.x. With
     --engine=auto, --endpoint selects kubeflow. Otherwise the runner in the pipeline file selects
-    the engine. The command passes everything else on to TFX unchanged.
+    the engine. stagecraft tfx template copy also has the templates of stagecraft init; their
+    names begin with stagecraft_. The command passes everything else on to TFX unchanged.
     """
     own = os.environ.copy()
     with quiet_imports():  # a run that the command starts has its own log
         from tfx.tools.cli.cli_main import cli_group
 
+        from stagecraft.pipeline.cli.project import tfx_templates
         from stagecraft.pipeline.tfx_command import engines
     # TFX runs pip by its name.
     scripts = str(pathlib.Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join(filter(None, [scripts, own.get("PATH")]))
     engines.register()
+    tfx_templates.register()
     cli_group.main(args=list(words), prog_name="stagecraft tfx")
