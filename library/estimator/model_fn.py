@@ -161,11 +161,11 @@ class _Build:
     model_fn: Callable[..., Any]
     params: Mapping[str, Any]
 
-    def __call__(self, **arguments: Any) -> Any:
+    def __call__(self, numeric: Sequence[str], categorical: Mapping[str, int], outputs: int) -> Any:
         from stagecraft.estimator.model_fn_model import ModelFnModel
 
         task = self.task
-        specs = task.input_specs(arguments)
+        specs = task.input_specs({"numeric": numeric, "categorical": categorical})
         names = tuple(task.metric_modes)
         return ModelFnModel(self.model_fn, self.params, task.label, names, specs)
 

@@ -122,7 +122,15 @@ def test_one_device_is_keras():
         np.testing.assert_allclose(value, values[path], rtol=0, atol=1e-12, err_msg=path)
 
 
-@pytest.mark.parametrize("parallel", [MIRRORED, ONE | {"accumulate": 2}], ids=label)
+REPLICAS = {"strategy": "grid", "replicas": 2, "microbatches": 2}
+CENTRAL = {"strategy": "central_storage", "replicas": 2}
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [MIRRORED, ONE | {"accumulate": 2}, driving.slow(REPLICAS), driving.slow(CENTRAL)],
+    ids=label,
+)
 def test_parts_of_a_batch_add_up(parallel):
     engine, task = made(parallel, dropout=0.5)
     engine.train(engine.feed(data(task)), STEPS)

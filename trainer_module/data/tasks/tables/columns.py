@@ -247,7 +247,7 @@ class Listed(Categories):
 class Crossed(Categories):
     """A combination of several features by its hash.
 
-    The combination is missing if one of the features is.
+    The combination is missing if one of the features is. The hash depends on the order of the keys.
     """
 
     keys: Sequence[str | Bucketized] = ()
