@@ -6,11 +6,14 @@ HOUSES = Regression(features={"area": Numeric()}, label="price")
 """
 
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.tables.column import Column
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
-    Column,
+    Crossed,
     Hashed,
     Identity,
+    Listed,
     Numeric,
     Vocabulary,
 )
@@ -19,9 +22,12 @@ from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 __all__ = [
     "BinaryClassification",
     "Bucketized",
+    "Classification",
     "Column",
+    "Crossed",
     "Hashed",
     "Identity",
+    "Listed",
     "Numeric",
     "Regression",
     "Vocabulary",
