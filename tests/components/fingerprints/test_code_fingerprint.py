@@ -133,7 +133,6 @@ def test_our_own_code():
         ("no_such_library:build", "no_such_library", "{project}"),
         ("userlib.model:biuld", "biuld", "userlib.model ({project}/userlib/model.py)"),
         ("userlib.model.biuld", "biuld", "userlib.model ({project}/userlib/model.py)"),
-        ("stagecraft", "stagecraft", ""),
         ("", "", ""),
         ("userlib..model", "model", "userlib ({project}/userlib/__init__.py)"),
     ],

@@ -195,14 +195,14 @@ def test_another_vocabulary_is_refused(tmp_path, messages):
     front = "linear/linear_model"
     values = {
         f"{front}/job/weights": np.ones((5, 1)),
-        f"{front}/work/weights": np.ones((3, 1)),
+        f"{front}/office/weights": np.ones((3, 1)),
         f"{front}/bias_weights": np.ones(1),
     }
     canned = E.LinearRegressor({"job": JOB}, label="y")
     with messages.raises(MismatchError) as caught:
         sc.estimator.load(write(values, tmp_path), canned)
     assert caught.value.shapes == (("linear_job/embeddings", (5, 1), (3, 1)),)
-    assert caught.value.unknown == (f"{front}/work/weights",)
+    assert caught.value.unknown == (f"{front}/office/weights",)
 
 
 def test_what_is_no_checkpoint_of_an_estimator_is_refused(tmp_path, messages):

@@ -147,7 +147,7 @@ def test_a_month_on_many_hosts(stagecraft):
     rows = [line.split() for line in lines[start + 2 : start + 5]]
     assert [row[0] for row in rows] == ["1", "64", "4,096"]
     assert [row[1] for row in rows] == ["0.2", "15.4", "983.0"]
-    assert "A host fails every 3,000 h" in lines[start + 5]
+    assert "3,000 h" in lines[start + 5]
 
 
 def test_the_same_month_as_json(stagecraft):
