@@ -63,8 +63,8 @@ class ModelFnModel(keras.Model):
             refusals.check_metrics(in_training or spec.eval_metric_ops or {}, self._metric_names)
             self._run(ModeKeys.PREDICT, rows, None)
             self._fn_weights.complete = True
-            traced = tf.function(self._on_no_device, autograph=False)
-            refusals.check_devices(traced.get_concrete_function(rows).graph)
+            for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT):
+                refusals.check_graph(self._traced(mode, rows, labels))
         self._check_mean(spec, rows, labels)
 
     def call(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
@@ -106,9 +106,17 @@ class ModelFnModel(keras.Model):
             spec = refusals.call(self._model_fn, dict(features), labels, mode, self._params)
         return refusals.checked(spec, mode)
 
-    def _on_no_device(self, features: Mapping[str, Any]) -> Any:
-        with tf.device(None):
-            return self._run(ModeKeys.PREDICT, features, None).predictions
+    def _traced(self, mode: str, features: Mapping[str, Any], labels: Any) -> Any:
+        """The graph of ``model_fn`` in a mode; ops have the devices that it chose."""
+
+        def run(features: Mapping[str, Any], labels: Any) -> Any:
+            predicts = mode == ModeKeys.PREDICT
+            with tf.device(None):
+                spec = self._run(mode, features, None if predicts else labels)
+            return spec.predictions if predicts else spec.loss
+
+        function = tf.function(run, autograph=False)
+        return function.get_concrete_function(features, labels).graph
 
     def _variable(self, path: str, value: Any, trainable: bool) -> keras.Variable:
         *scopes, name = path.split("/")

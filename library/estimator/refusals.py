@@ -45,6 +45,9 @@ _OF_MESSAGES = {
 
 _OF_VARIABLES = re.compile(r"Variable|VarHandle|Placeholder|NoOp|Identity|Const")
 
+_STATEFUL_DRAWS = re.compile(r"(Random|TruncatedNormal|Multinomial|ParameterizedTruncatedNormal)")
+"""Start of the names of ops whose numbers depend on what the process drew before."""
+
 
 def _refused(what: str, use: str, cause: str = "") -> UserError:
     more = f" ({cause})" if cause else ""
@@ -112,8 +115,8 @@ def check_metrics(found: Mapping[str, Any], names: tuple[str, ...]) -> None:
             raise _refused(f"the metric {name} with a state", use)
 
 
-def check_devices(graph: Any) -> None:
-    """Refuses ops on devices that ``model_fn`` chose.
+def check_graph(graph: Any) -> None:
+    """Refuses ops on devices that ``model_fn`` chose, and draws that differ between topologies.
 
     Raises:
         UserError: as said.
@@ -121,3 +124,6 @@ def check_devices(graph: Any) -> None:
     for op in graph.get_operations():
         if op.device and not _OF_VARIABLES.search(op.type):
             raise _refused("tf.device", _DEVICES, f"{op.type} on {op.device}")
+        if _STATEFUL_DRAWS.match(op.type):
+            use = "keras.layers.Dropout or another layer, which draws the same on every topology"
+            raise _refused("tf.nn.dropout or tf.random", use, op.name)

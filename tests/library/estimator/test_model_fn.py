@@ -117,6 +117,17 @@ def on_a_device(features, labels, mode):
     return spec(mode, outputs + tf.Variable(1.0), labels)
 
 
+def on_a_device_in_training(features, labels, mode):
+    with tf.device("CPU:0" if mode == TRAIN else None):
+        outputs = tf.matmul(features["a"], [[1.0]])
+    return spec(mode, outputs + tf.Variable(1.0), labels)
+
+
+def drops(features, labels, mode):
+    hidden = tf.nn.dropout(features["a"], 0.5) if mode == TRAIN else features["a"]
+    return spec(mode, keras.layers.Dense(1)(hidden), labels)
+
+
 def minimizes(features, labels, mode):
     found = plain(features, labels, mode)
     if mode == TRAIN:
@@ -166,6 +177,7 @@ def regularized(features, labels, mode):
 
 CASES = {
     "tf.device": on_a_device,
+    "tf.nn.dropout or tf.random": drops,
     "optimizer.minimize": minimizes,
     "tf.layers": old_layers,
     "tf.contrib": old_contrib,
@@ -177,6 +189,12 @@ CASES = {
     "no loss in the mode 'eval'": no_loss,
     "w": regularized,
 }
+
+
+def test_a_device_in_training_alone_is_refused():
+    with pytest.raises(UserError) as caught:
+        built(on_a_device_in_training)
+    assert caught.value.value == "tf.device"
 
 
 @pytest.mark.parametrize("value", CASES)
