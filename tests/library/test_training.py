@@ -58,7 +58,7 @@ def served(fn_args: types.SimpleNamespace, count: int = 3) -> np.ndarray:
 
     rows = houses_task.rows(count)
     examples = tf.constant(
-        [houses_task._serialized({k: row[k] for k in ("area", "rooms")}) for row in rows]
+        [houses_task.serialized({k: row[k] for k in ("area", "rooms")}) for row in rows]
     )
     found = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_default"]
     return np.asarray(found(examples=examples)["outputs"])
