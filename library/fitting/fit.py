@@ -7,14 +7,15 @@ from typing import Any
 
 import keras
 
+from stagecraft import messages, process_state
 from stagecraft.fitting import epochs as epochs_
-from stagecraft.fitting import job, process_state, processes
+from stagecraft.fitting import job, processes, sources
 from stagecraft.fitting.history import History
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects import sources
-from stagecraft.fitting.objects.task import GivenTask
+from stagecraft.fitting.task import GivenTask
 from stagecraft.fitting.training import Training
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -82,7 +83,7 @@ def fit(
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"
-    with process_state.restored(), job.in_own_words():
+    with process_state.restored(), messages.in_own_words(of_arguments=True):
         options: Mapping[str, Any] = {"seed": seed, "dtype": dtype}
         data = sources.source(
             x,
@@ -123,7 +124,7 @@ def fit(
         )
         try:
             trained = _Trained(model, made)
-            if processes.are_needed(made.settings.parallel):
+            if local.are_needed(made.settings.parallel):
                 history, weights = processes.run(training)
                 history.model = trained(weights)
             else:

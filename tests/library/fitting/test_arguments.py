@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.fitting import process_state
+from stagecraft import process_state
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
