@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stagecraft import given, keras_metrics
+from stagecraft import given
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.metric import Metric
@@ -66,7 +66,7 @@ class ExamplesTask(Task):
         self._served = None if served is None else tuple(served)
         self._transform_graph = ""
         self._specs: dict[str, Spec] = {}
-        self._metrics: tuple[Metric, ...] = tuple(map(keras_metrics.made, metrics))
+        self._metrics: tuple[Metric, ...] = _metrics_of(metrics)
         self._monitor = monitor
 
     @property
@@ -105,14 +105,17 @@ class ExamplesTask(Task):
         """A copy with the loss, and the metrics, of a compiled model where it has none.
 
         Raises:
-            SettingError: there is no loss.
+            SettingError: there is no loss, or it is not a mean over examples.
         """
+        from stagecraft.objects import losses
+
         known = copy.copy(self)
         known.loss = loss if self.loss is None else self.loss
-        known._metrics = self._metrics or tuple(map(keras_metrics.made, metrics))
+        known._metrics = self._metrics or _metrics_of(metrics)
         if known.loss is None:
             use = "ExamplesTask(loss=...), or a compiled model"
             raise SettingError("task.loss", None, "is not set", use, shown="the loss")
+        losses.check_loss(known._keras_loss)
         return known
 
     def get_config(self) -> dict[str, Any]:
@@ -184,23 +187,18 @@ class ExamplesTask(Task):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The loss of Keras, for each example."""
-        return self._loss(outputs, targets, dtype, False)
+        from stagecraft.objects import losses
+
+        found = losses.outputs_of(targets, outputs, [self.output])
+        return losses.losses(self._keras_loss, found, dtype, None)
 
     @functools.cached_property
-    def _loss(self) -> Callable[..., Any]:
-        import keras
-
-        from stagecraft.trainer_module.optimization.loss.keras_losses import OfKeras
-        from stagecraft.trainer_module.settings import TrainSettings
-
-        loss = self.loss
-        if isinstance(loss, str):
-            entry = registries.LOSSES.get(loss)
-            if isinstance(entry, OfKeras):  # whose own outputs are logits
-                loss = getattr(keras.losses, entry.class_name)()
-        name = loss if isinstance(loss, str) else given.put("loss", loss)
-        made: Callable[..., Any] = registries.LOSSES.get(name).make(self, {}, TrainSettings())
-        return made
+    def _keras_loss(self) -> Any:
+        """A name of ours, such as ``kldivergence``, as Keras's class."""
+        if isinstance(self.loss, str) and self.loss not in ("crossentropy", "ce"):
+            entry = registries.LOSSES.get(self.loss)
+            return getattr(entry, "class_name", entry.name)
+        return self.loss
 
     def metrics(self) -> Sequence[Metric]:
         """Those given."""
@@ -208,8 +206,14 @@ class ExamplesTask(Task):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made from the rest: a loss of Keras may hold tensors."""
-        made = ("_loss", "served_features")
+        made = ("_keras_loss", "served_features")
         return {name: value for name, value in vars(self).items() if name not in made}
+
+
+def _metrics_of(given: Sequence[Any]) -> tuple[Metric, ...]:
+    from stagecraft.objects import metrics
+
+    return tuple(map(metrics.made, given))
 
 
 def _needed(transform_graph: str, outputs: Sequence[str]) -> tuple[str, ...]:

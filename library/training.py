@@ -9,7 +9,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import arguments, given, identity_transform
+from stagecraft import arguments, given, identity_transform, messages
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
@@ -71,32 +71,34 @@ def train(
         TypeError: a keyword is not a setting.
         UserError: an error in arguments, data, model, disk, devices or loss.
     """
-    prepared = prepare(
-        fn_args,
-        task=task,
-        model=model,
-        parallel=parallel,
-        optimizer=optimizer,
-        loss=loss,
-        schedule=schedule,
-        checkpoint_dir=checkpoint_dir,
-        **settings,
-    )
-    parallel = prepared.settings.parallel
-    started = cluster.is_set() or local.is_begun()
-    if parallel.launcher == "kubernetes" and not started:
-        raise SettingError(
-            "parallel.launcher",
-            "kubernetes",
-            "needs the Trainer of Stagecraft, which makes the cluster job",
-            "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
-        )
-    if started or not (local.is_local(parallel) or _lacks_devices(parallel)):
-        from stagecraft.trainer_module.run_fn import run_fn
+    from stagecraft import process_state
 
-        run_fn(prepared.fn_args)
-    else:
-        run_apart(prepared)
+    with process_state.restored(), messages.in_own_words():
+        prepared = prepare(
+            fn_args,
+            task=task,
+            model=model,
+            parallel=parallel,
+            optimizer=optimizer,
+            loss=loss,
+            schedule=schedule,
+            checkpoint_dir=checkpoint_dir,
+            **settings,
+        )
+        parallel = prepared.settings.parallel
+        if parallel.launcher == "kubernetes" and not (cluster.is_set() or local.is_begun()):
+            raise SettingError(
+                "parallel.launcher",
+                "kubernetes",
+                "needs the Trainer of Stagecraft, which makes the cluster job",
+                "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
+            )
+        if local.are_needed(parallel):
+            run_apart(prepared)
+        else:
+            from stagecraft.trainer_module.run_fn import run_fn
+
+            run_fn(prepared.fn_args)
 
 
 class Prepared(NamedTuple):
@@ -109,6 +111,7 @@ class Prepared(NamedTuple):
     """Names of objects for other processes."""
 
 
+@messages.in_own_words()
 def prepare(
     fn_args: Any,
     *,
@@ -153,6 +156,7 @@ def prepare(
     return Prepared(_fn_args(fn_args, graph, wanted, checkpoint_dir), wanted, found.given)
 
 
+@messages.in_own_words()
 def run_apart(prepared: Prepared) -> None:
     """Trains in processes on this host, and waits for their end.
 
@@ -182,6 +186,7 @@ def run_given(fn_args: Any) -> None:
 
 def _compiled(model: Any, task: Any, optimizer: Any, loss: Any) -> tuple[Any, Any, list[Any]]:
     """Optimizer, loss and metrics; what is None, as the model is compiled."""
+    from stagecraft.objects import model as given_model
     from stagecraft.trainer_module.models.layers import overrides
 
     if isinstance(model, str) or model is None:
@@ -190,12 +195,12 @@ def _compiled(model: Any, task: Any, optimizer: Any, loss: Any) -> tuple[Any, An
         lacks = isinstance(task, ExamplesTask) and (optimizer is None or not (loss or task.loss))
         if not lacks or cluster.is_set():  # a worker must connect before TensorFlow starts
             return optimizer, loss, []
-        model = arguments.Called(model).compiled()
+        model = given_model.compiled(model)
     if not getattr(model, "compiled", False):
         return optimizer, loss, []
     if not isinstance(task, ExamplesTask):
         overrides.check([model])  # refuses: only this task learns what compile says
-    config = model._compile_config.config  # private: Keras keeps what compile received
+    config = given_model.compile_arguments(model)
     return optimizer or model.optimizer, loss or config["loss"], config.get("metrics") or []
 
 
@@ -246,14 +251,3 @@ def _fn_args(
         working_dir=str(folder) if folder else None,
         custom_config={"settings": wanted.flat()},
     )
-
-
-def _lacks_devices(parallel: ParallelSettings) -> bool:
-    """Whether TensorFlow runs here already, with fewer devices than the settings ask for."""
-    from stagecraft.trainer_module.parallel.topology import configure_devices
-
-    try:
-        configure_devices(parallel)
-    except UserError:
-        return parallel.launcher == "auto"
-    return False

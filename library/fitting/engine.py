@@ -9,17 +9,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.fitting import job, process_state
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects import sources
-from stagecraft.fitting.objects.objective import RowCount
-from stagecraft.fitting.objects.task import GivenTask
+from stagecraft import messages, process_state
+from stagecraft.fitting import job, sources
 from stagecraft.fitting.plan import Plan
+from stagecraft.fitting.task import GivenTask, RowCount
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.training import diverged
 
@@ -69,7 +69,7 @@ class TrainingEngine:
             UserError: the batch does not fit, or the loss is not finite.
         """
         dataset = tf.data.Dataset.from_tensors(self._batch(batch))
-        with process_state.graph_options(), job.in_own_words():
+        with process_state.graph_options(), messages.in_own_words(of_arguments=True):
             topology.set_graph_options()
             try:
                 return _logs(self._engine.train(self._engine.feed(dataset), 1))
@@ -90,7 +90,7 @@ class TrainingEngine:
             dtype=self._dtype,
         )
         size = self.topology.fitting_batch(data.batch_size)
-        with process_state.graph_options():
+        with process_state.graph_options(), messages.in_own_words(of_arguments=True):
             topology.set_graph_options()
             return _logs(self._engine.evaluate(data.evaluate(size, self.topology.rows)))
 
@@ -180,7 +180,7 @@ def engine(
             already started without the logical devices of ``virtual_devices``.
     """
     parallel = job.topology_of(parallel)
-    with process_state.restored(), job.in_own_words():
+    with process_state.restored(), messages.in_own_words(of_arguments=True):
         inputs = given_model.specs(model, input_shape)
         task = GivenTask(
             inputs,
@@ -198,7 +198,7 @@ def engine(
             steps=1,
             seed=seed,
         )
-        if job.needs_processes(made.settings.parallel):
+        if local.is_local(made.settings.parallel):
             raise SettingError(
                 "parallel.workers",
                 parallel.workers,

@@ -9,7 +9,7 @@ import keras
 from keras.src.utils import io_utils
 
 from stagecraft.fitting.history import History
-from stagecraft.fitting.objects.objective import RowCount
+from stagecraft.fitting.task import RowCount
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.processes import events
@@ -164,13 +164,8 @@ class Epochs(Callbacks):
         self._each("on_epoch_begin", self._epoch, {})
         if not self._verbose:
             return
-        if self._verbose == 1:
-            io_utils.print_msg(f"Epoch {self._epoch + 1}/{self._epochs}")
-        self._bar = keras.utils.Progbar(
-            self.epoch_steps,
-            verbose=self._verbose,
-            stateful_metrics=self._names,  # these are means already
-            unit_name="step",
+        self._bar = progress_bar(
+            self._epoch, self._epochs, self.epoch_steps, self._verbose, self._names
         )
 
     def _each(self, method: str, *arguments: Any) -> None:
@@ -178,3 +173,17 @@ class Epochs(Callbacks):
             function = getattr(callback, method, None)
             if callable(function):
                 function(*arguments)
+
+
+def progress_bar(
+    epoch: int, epochs: int, steps: int, verbose: int, metrics: Sequence[str]
+) -> keras.utils.Progbar:
+    """Keras's bar of an epoch, below the epoch's number."""
+    if verbose == 1:
+        io_utils.print_msg(f"Epoch {epoch + 1}/{epochs}")
+    return keras.utils.Progbar(
+        steps,
+        verbose=verbose,
+        stateful_metrics=list(metrics),  # these are means already
+        unit_name="step",
+    )

@@ -7,14 +7,15 @@ from typing import Any
 
 import keras
 
+from stagecraft import messages, process_state
 from stagecraft.fitting import epochs as epochs_
-from stagecraft.fitting import job, process_state, processes
+from stagecraft.fitting import job, processes, sources
 from stagecraft.fitting.history import History
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects import sources
-from stagecraft.fitting.objects.task import GivenTask
+from stagecraft.fitting.task import GivenTask
 from stagecraft.fitting.training import Training
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -55,7 +56,8 @@ def fit(
         loss: name, ``keras.losses.Loss``, or a function of ``y`` and outputs that returns
             ``[batch, …]``; for several outputs, a list, or a dictionary by output.
         optimizer: name, or object of Keras. Its configuration counts, not its state.
-        metrics: names, objects or functions, each the mean of a value for each example.
+        metrics: names, objects or functions, each the mean of a value for each example; ``auc``; or
+            a :class:`stagecraft.Metric`.
         parallel: the topology; None: one device, the first GPU if there is one.
         batch_size: examples of a step, over all devices; None: 32, or the batches of a dataset.
         epochs: passes over the data.
@@ -82,7 +84,7 @@ def fit(
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"
-    with process_state.restored(), job.in_own_words():
+    with process_state.restored(), messages.in_own_words(of_arguments=True):
         options: Mapping[str, Any] = {"seed": seed, "dtype": dtype}
         data = sources.source(
             x,
@@ -123,7 +125,7 @@ def fit(
         )
         try:
             trained = _Trained(model, made)
-            if processes.are_needed(made.settings.parallel):
+            if local.are_needed(made.settings.parallel):
                 history, weights = processes.run(training)
                 history.model = trained(weights)
             else:

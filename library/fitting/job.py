@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from pydantic import ValidationError
 
-from stagecraft import given
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects import optimizer as given_optimizer
-from stagecraft.fitting.objects.model import Builder
-from stagecraft.fitting.objects.task import GivenTask
-from stagecraft.schemas.errors import SettingError, UserError, setting_error
+from stagecraft import given, messages
+from stagecraft.fitting.task import GivenTask
+from stagecraft.objects import model as given_model
+from stagecraft.objects import optimizer as given_optimizer
+from stagecraft.objects.model import Builder
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import cluster
-from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +88,7 @@ def make(
     names = [given.put("model", built), given.put("task", task)]
     options, own = given_optimizer.settings(optimizer)
     names += own
-    with readable():
+    with messages.readable():
         settings = TrainingSettings.model_validate(
             {
                 "task": {"name": names[1]},
@@ -124,47 +119,6 @@ def topology_of(parallel: Any) -> ParallelSettings:
             "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
     return parallel
-
-
-def needs_processes(parallel: ParallelSettings) -> bool:
-    """Whether the topology has several processes, which this process is to start."""
-    return parallel.launcher != "in_process" and bool(jobs(parallel)) and not cluster.is_set()
-
-
-@contextlib.contextmanager
-def in_own_words() -> Iterator[None]:
-    """Names arguments in place of settings of ``train:``, and objects in place of given names."""
-    try:
-        yield
-    except UserError as error:
-        error.args = (_renamed(str(error)), *error.args[1:])
-        own = "model" if str(error).startswith("model: ") else ""
-        error.setting = _renamed(error.setting) or own
-        error.suggestion = _renamed(error.suggestion)
-        raise
-
-
-def _renamed(text: str) -> str:
-    text = re.sub(rf"\b{given.MODULE}:([a-z]+)_[0-9a-f]+", r"the \1", text)
-    return re.sub(rf"\btrain\.(?={'|'.join(TrainSettings.model_fields)})\b", "", text)
-
-
-@contextlib.contextmanager
-def readable() -> Iterator[None]:
-    """Raises pydantic's first error as a UserError."""
-    try:
-        yield
-    except ValidationError as error:
-        problem = error.errors()[0]
-        own = setting_error(problem)
-        if own is not None:
-            raise own from None
-        setting = ".".join(map(str, problem["loc"]))
-        raise UserError(
-            f"{setting}: {problem.get('input')}: {problem['msg']}",
-            setting=setting,
-            value=problem.get("input"),
-        ) from None
 
 
 def assign(model: keras.Model, paths: Sequence[str], values: Mapping[str, Any]) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft import given
-from stagecraft.fitting import job, process_state
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects import sources
-from stagecraft.fitting.objects.task import GivenTask
+from stagecraft import given, messages, process_state
+from stagecraft.fitting import job, sources
+from stagecraft.fitting.task import GivenTask
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.parity import cases, report
@@ -105,7 +104,7 @@ def check_parity(
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
     parallel = job.topology_of(parallel)
     dtype = "float64" if given_model.precision_of(model, parallel) == "float64" else "float32"
-    with process_state.restored(), job.in_own_words():
+    with process_state.restored(), messages.in_own_words(of_arguments=True):
         data = sources.source(
             x, y, None, batch_size=batch_size, steps=None, shuffle=False, seed=seed, dtype=dtype
         )
@@ -134,7 +133,7 @@ def check_parity(
                     "is one device, which is what a topology is compared with",
                     "a Parallel with replicas, stages or accumulate",
                 )
-            with job.readable():
+            with messages.readable():
                 _save(data, case.settings.train.batch_size, folder / "data.npz")
             (folder / "given.pkl").write_bytes(given.pack(made.names))
             check = Check(

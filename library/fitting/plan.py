@@ -8,9 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.fitting import job, process_state
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects.task import GivenTask
+from stagecraft import messages, process_state
+from stagecraft.fitting import job
+from stagecraft.fitting.task import GivenTask
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -94,7 +95,7 @@ def plan(
             the memory of its device.
     """
     parallel = job.topology_of(parallel)
-    with process_state.restored(), job.in_own_words():
+    with process_state.restored(), messages.in_own_words(of_arguments=True):
         specs = given_model.specs(model, input_shape)
         made = job.make(
             model,

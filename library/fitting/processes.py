@@ -15,35 +15,18 @@ import cloudpickle
 import keras
 
 from stagecraft import given
-from stagecraft.fitting import job
+from stagecraft.fitting import epochs, job
 from stagecraft.fitting.history import History
 from stagecraft.fitting.training import Training, Weights
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.processes import local, preemption
 from stagecraft.trainer_module.processes.events import Event
-from stagecraft.trainer_module.settings import ParallelSettings
 
 _LOG = "processes.log"
 
 _RUN = "stagecraft.fitting.processes.run_fn"
 
 _log = logging.getLogger(__name__)
-
-
-def are_needed(parallel: ParallelSettings) -> bool:
-    """Whether this process cannot train by itself.
-
-    The topology has several processes; or TensorFlow has started here without the logical devices
-    of ``virtual_devices``, and makes them in a new process alone.
-    """
-    if job.needs_processes(parallel):
-        return True
-    try:
-        topology.configure_devices(parallel)
-    except UserError:
-        return True
-    return False
 
 
 def run(training: Training) -> tuple[History, Weights]:
@@ -145,12 +128,8 @@ class _Bar:
     def show(self, event: Event) -> None:
         if not self._verbose or event.get("phase") != "epoch":
             return
-        from keras.src.utils import io_utils
-
         logs = event["logs"]
-        if self._verbose == 1:
-            io_utils.print_msg(f"Epoch {event['epoch'] + 1}/{self._epochs}")
-        bar = keras.utils.Progbar(
-            self._steps, verbose=self._verbose, stateful_metrics=list(logs), unit_name="step"
+        bar = epochs.progress_bar(
+            event["epoch"], self._epochs, self._steps, self._verbose, list(logs)
         )
         bar.update(self._steps, list(logs.items()), finalize=True)

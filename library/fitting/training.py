@@ -17,9 +17,9 @@ import tensorflow as tf
 from stagecraft.fitting import epochs
 from stagecraft.fitting.history import History
 from stagecraft.fitting.job import Job
-from stagecraft.fitting.objects import model as given_model
-from stagecraft.fitting.objects.sources import TOO_LARGE, Source
 from stagecraft.fitting.plan import Plan
+from stagecraft.fitting.sources import TOO_LARGE, Source
+from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints

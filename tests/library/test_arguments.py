@@ -58,24 +58,12 @@ def test_a_model_is_copied_with_its_weights():
             np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_function_gets_the_arguments_that_it_has():
-    def some(width: int = 3) -> int:
-        return width
-
-    assert arguments.Called(some)(width=4, height=5) == 4
-    assert arguments.Called(lambda: 7)(width=4) == 7
-    assert arguments.Called(lambda **all_of_them: len(all_of_them))(width=4, height=5) == 2
-
-
 def test_refusals():
     with pytest.raises(SettingError) as error:
         collected(model=3)
     assert error.value.setting == "train.model"
     with pytest.raises(TypeError, match="batch_size"):
         collected(batchsize=3)
-    with pytest.raises(UserError) as refused:
-        arguments.Called(lambda: 1 / 0).compiled()
-    assert refused.value.setting == "train.model"
     with pytest.raises(UserError) as invalid:
         arguments.Arguments({"train_batch_size": "many"}).settings()
     assert invalid.value.setting == "train.batch_size"

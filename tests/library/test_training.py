@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import random
 import types
 from typing import Any
 
 import houses_task
+import keras
 import numpy as np
 import pytest
 from made_once import made_once
@@ -40,8 +42,6 @@ def fn_args(data: pathlib.Path, tmp_path: pathlib.Path) -> types.SimpleNamespace
 
 
 def build(width: int = 4) -> Any:
-    import keras
-
     inputs = {name: keras.Input([1], name=name) for name in houses_task.NUMBERS}
     hidden = keras.layers.concatenate(list(inputs.values()))
     hidden = keras.layers.Dense(width, activation="relu", name="hidden")(hidden)
@@ -70,7 +70,9 @@ def metric(fn_args: types.SimpleNamespace) -> float:
 
 
 def test_three_lines(fn_args):
+    before = random.getstate(), keras.config.dtype_policy().name
     sc.train(fn_args, model=build, task=task(), optimizer="adam", batch_size=20)
+    assert (random.getstate(), keras.config.dtype_policy().name) == before
     assert served(fn_args).shape == (3, 1)
     notes = record.read(fn_args.model_run_dir)
     assert notes["steps"] == 8 and notes["best"]["mae"] > 0
@@ -80,8 +82,6 @@ def test_three_lines(fn_args):
 
 
 def test_a_compiled_model_needs_no_more_and_goes_on_from_its_weights(fn_args):
-    import keras
-
     model = build(5)
     model.set_weights([np.full(each.shape, 0.5) for each in model.get_weights()])
     model.compile(
@@ -114,8 +114,6 @@ def test_devices_that_this_process_cannot_make(fn_args):
 @pytest.mark.slow
 def test_workers_receive_objects(fn_args):
     """A loss that is a closure, in two processes."""
-    import keras
-
     factor = 2.0
     parallel = sc.Parallel(strategy="multi_worker_mirrored", workers=2)
     own = task(
@@ -165,6 +163,8 @@ def test_without_transform(fn_args, data):
         ({"task": sc.ExamplesTask("nothing", loss="mse")}, "task.label"),
         ({"task": sc.ExamplesTask("price", features=["age"], loss="mse")}, "task.features"),
         ({"task": sc.ExamplesTask("price")}, "task.loss"),
+        ({"task": task(loss=keras.losses.MeanSquaredError(reduction="sum"))}, "task.loss"),
+        ({"optimizer": keras.optimizers.SGD(0.1, clipnorm=1.0)}, "train.optimizer"),
         ({"task": "nothing"}, "task.name"),
         ({"model": 3}, "train.model"),
         ({"batch_size": 0}, "train.batch_size"),
@@ -176,6 +176,15 @@ def test_refusals(fn_args, more, setting):
     with pytest.raises(UserError) as error:
         sc.train(fn_args, **({"model": build, "task": task()} | more))
     assert error.value.setting == setting
+
+
+def test_messages_name_objects(fn_args):
+    def broken() -> Any:
+        raise ValueError("no layers")
+
+    with pytest.raises(UserError) as error:
+        sc.train(fn_args, model=broken, task=task(), optimizer="sgd", batch_size=20)
+    assert "the model" in str(error.value) and "stagecraft_given" not in str(error.value)
 
 
 def test_refusals_of_what_tfx_passes(fn_args):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import shares
 from stagecraft.trainer_module.processes.events import Event
@@ -47,6 +49,23 @@ def is_local(parallel: ParallelSettings) -> bool:
     if parallel.launcher == "auto":
         return bool(jobs(parallel)) and not cluster.is_set()
     return parallel.launcher == "local"
+
+
+def are_needed(parallel: ParallelSettings) -> bool:
+    """Whether a script's process cannot train by itself, and starts local workers.
+
+    The topology has several processes; or TensorFlow has started here without the logical devices
+    of ``virtual_devices``, and makes them in a new process alone.
+    """
+    if cluster.is_set() or is_begun():
+        return False
+    if is_local(parallel):
+        return True
+    try:
+        configure_devices(parallel)
+    except UserError:
+        return parallel.launcher == "auto"
+    return False
 
 
 def run_local(

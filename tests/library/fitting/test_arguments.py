@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.fitting import process_state
+from stagecraft import process_state
+from stagecraft.trainer_module.data.tasks.metric import Mean
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
@@ -311,3 +312,18 @@ def test_virtual_devices_after_the_start_of_tensorflow():
     with pytest.raises(sc.SettingError) as refused:
         sc.check_parity(build(), X, sc.Parallel(), Y, loss="mse")
     assert refused.value.setting == "parallel.strategy"
+
+
+def test_metrics_that_are_no_mean_of_keras():
+    own = Mean("above", lambda outputs, targets: tf.cast(outputs[:, 0] > targets[:, 0], tf.float32))
+    labels = (Y[:, :1] > 0).astype(np.float32)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, "sigmoid")])
+    found = sc.fit(
+        model, X, labels, loss="binary_crossentropy", metrics=["auc", own], verbose=0,
+        validation_data=(X, labels),
+    ).history  # fmt: skip
+    scores = np.asarray(model(X))
+    expected = keras.metrics.AUC()
+    expected.update_state(labels, scores)
+    assert found["val_auc"] == [pytest.approx(float(expected.result()), rel=1e-5)]
+    assert found["val_above"] == [np.mean(scores > labels)]

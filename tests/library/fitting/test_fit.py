@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.fitting import process_state
+from stagecraft import process_state
 
 EPSILON = 2.0**-53
 

@@ -8,7 +8,7 @@ import pytest
 
 import stagecraft as sc
 from stagecraft import given
-from stagecraft.fitting.objects import sources
+from stagecraft.fitting import sources
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 

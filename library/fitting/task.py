@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.fitting.objects import objective
+from stagecraft.objects import losses, metrics
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.batch import Batch
@@ -53,8 +53,8 @@ class GivenTask(Task):
         self._inputs, self._targets = inputs, targets
         self._loss, self._given = loss, metrics
         self._names = tuple(output_names)
-        objective.check_loss(loss)
-        self._metrics = [*self._made(), objective.RowCount()]
+        losses.check_loss(loss)
+        self._metrics = [*self._made(), RowCount()]
         names = ["loss", *(metric.name for metric in self._metrics)]
         for name in names:
             if names.count(name) > 1:
@@ -81,21 +81,20 @@ class GivenTask(Task):
             if isinstance(given, Mapping):
                 [given] = given.values() if given else [()]
             flat = given if isinstance(given, (list, tuple)) else [given]
-            return [objective.OfKeras(each, "", self._finder(0)) for each in flat]
+            return [OfOutput(metrics.made(each), "", self._finder(0)) for each in flat]
         found: list[Metric] = []
         for place, name in enumerate(self._names):
-            own = objective.by_output(
-                self._given, objective.Output(name, None, None), place, alone=False
-            )
+            output = losses.Output(name, None, None)
+            own = losses.by_output(self._given, output, place, alone=False)
             flat = own if isinstance(own, (list, tuple)) else [] if own is None else [own]
-            found += [objective.OfKeras(each, name, self._finder(place)) for each in flat]
+            found += [OfOutput(metrics.made(each), name, self._finder(place)) for each in flat]
         return found
 
-    def _finder(self, place: int) -> Callable[[Any, Any], objective.Output]:
+    def _finder(self, place: int) -> Callable[[Any, Any], losses.Output]:
         return lambda targets, outputs: self._pairs(targets, outputs)[place]
 
-    def _pairs(self, targets: Any, outputs: Any) -> list[objective.Output]:
-        return objective.outputs_of(targets[0], outputs, self._names)
+    def _pairs(self, targets: Any, outputs: Any) -> list[losses.Output]:
+        return losses.outputs_of(targets[0], outputs, self._names)
 
     def model_arguments(self, schema_path: str) -> Mapping[str, Any]:
         """None: the model's function takes no arguments."""
@@ -146,7 +145,7 @@ class GivenTask(Task):
     def losses(self, outputs: Any, targets: Any, dtype: Any, train: Any) -> Any:
         """The loss of each example, times its sample weight."""
         weights = targets[1] if len(targets) > 1 else None
-        return objective.losses(self._loss, self._pairs(targets, outputs), dtype, weights)
+        return losses.losses(self._loss, self._pairs(targets, outputs), dtype, weights)
 
     def metrics(self) -> Sequence[Metric]:
         """Those of Keras, and the number of examples."""
@@ -154,6 +153,51 @@ class GivenTask(Task):
 
     def noise(self, arguments: Any, count: int, draw: np.random.Generator) -> None:
         """None: the caller has data."""
+
+
+class OfOutput(Metric):
+    """A metric of one output, without the sample weights, as ``compile`` means ``metrics``."""
+
+    def __init__(self, metric: Metric, output: str, find: Callable[[Any, Any], losses.Output]):
+        """Takes the name of the output (empty: the model has one), and what finds it."""
+        self._metric, self._find = metric, find
+        self.name = f"{output}_{metric.name}" if output else metric.name
+        self.size, self.cancels = metric.size, metric.cancels
+        self.higher_is_better = metric.higher_is_better
+
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """Those of the metric."""
+        output = self._find(targets, outputs)
+        return self._metric.terms(output.value, output.target, dtype)
+
+    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
+        """Sums over the examples that are no padding."""
+        output = self._find(targets, outputs)
+        there = tf.cast(weights > 0, dtype)
+        return self._metric.sums(output.value, output.target, there, dtype)
+
+    def result(self, sums: Any) -> float:
+        """That of the metric."""
+        return self._metric.result(sums)
+
+
+class RowCount(Metric):
+    """The number of examples, without padding."""
+
+    name = "row_count"
+    size = 1
+
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """1 for each example."""
+        return tf.ones([tf.shape(tf.nest.flatten(outputs)[0])[0], 1], dtype)
+
+    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
+        """Counts the examples."""
+        return tf.reduce_sum(tf.cast(weights > 0, dtype))[tf.newaxis]
+
+    def result(self, sums: Any) -> float:
+        """The number."""
+        return float(sums[0])
 
 
 def _shown(value: Any) -> str:

@@ -1,20 +1,19 @@
-"""Losses and metrics of Keras, as values for each example."""
+"""Losses as ``compile`` of Keras takes them, as values for each example."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from stagecraft.objects.keras_names import kind_of, name_of
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.data.tasks.metric import Metric
 from stagecraft.trainer_module.models.layers.scope import floatx
 
-_ACCURACY = ("accuracy", "acc")
 _ENTROPY = ("crossentropy", "ce")
 
 
@@ -84,7 +83,7 @@ def check_loss(loss: Any) -> None:
         found = _loss(each, None, None)
         if found.reduction != "sum_over_batch_size":
             raise SettingError(
-                "loss",
+                "task.loss",
                 found.name,
                 f"has reduction={found.reduction!r}, which differs between parts of a batch",
                 "reduction='sum_over_batch_size', Keras's default",
@@ -108,8 +107,8 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
         values = tf.cast(values, dtype)
         if not values.shape.rank:
             raise SettingError(
-                "loss",
-                _named(own),
+                "task.loss",
+                name_of(own),
                 "returns one number for the batch, but parts of a batch must add up",
                 "a loss that returns [batch, …], one value for each example",
             )
@@ -121,135 +120,24 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
     return tf.add_n(parts)
 
 
-class OfKeras(Metric):
-    """A metric of Keras that is the mean of a value for each example."""
-
-    size = 2
-
-    def __init__(self, given: Any, output: str, find: Callable[[Any, Any], Output]):
-        """Checks the metric.
-
-        Args:
-            given: name, object or function, as ``keras.Model.compile`` accepts it.
-            output: name of the model's output; empty: it has one.
-            find: maps targets and outputs to those of this output.
-
-        Raises:
-            SettingError: Keras does not know the metric, or it is no such mean.
-        """
-        self._find = find
-        is_accuracy = isinstance(given, str) and given in _ACCURACY
-        self._values = None if is_accuracy else _values(given)
-        self.name = f"{output}_{_named(given)}" if output else _named(given)
-
-    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
-        """``[value, 1]`` of each example."""
-        output = self._find(targets, outputs)
-        compute = self._values
-        if compute is None:
-            compute = getattr(keras.metrics, _kind("_accuracy", output.target, output.value))
-        with floatx(dtype.name):
-            values = compute(output.target, output.value)
-        values = tf.cast(values, dtype)
-        if not values.shape.rank:
-            raise SettingError(
-                "metrics",
-                self.name,
-                "returns one number for the batch",
-                "a metric that returns [batch, …], one value for each example",
-            )
-        values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
-        return tf.stack([values, tf.ones_like(values)], axis=1)
-
-    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
-        """Sums over the examples that are no padding, as Keras: without the sample weights."""
-        return super().sums(outputs, targets, tf.cast(weights > 0, dtype), dtype)
-
-    def result(self, sums: Any) -> float:
-        """The mean; 0 without examples."""
-        total, count = sums
-        return float(total / count) if count else 0.0
-
-
-class RowCount(Metric):
-    """The number of examples, without padding."""
-
-    name = "row_count"
-    size = 1
-
-    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
-        """1 for each example."""
-        return tf.ones([tf.shape(tf.nest.flatten(outputs)[0])[0], 1], dtype)
-
-    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
-        """Counts the examples."""
-        return tf.reduce_sum(tf.cast(weights > 0, dtype))[tf.newaxis]
-
-    def result(self, sums: Any) -> float:
-        """The number."""
-        return float(sums[0])
-
-
 def _loss(given: Any, target: Any, value: Any) -> Any:
     """Keras's object; without a target, the one that ``crossentropy`` means does not matter."""
     if given in _ENTROPY if isinstance(given, str) else False:
-        given = _kind("_crossentropy", target, value)
+        given = f"{kind_of(target, value)}_crossentropy"
+    if isinstance(given, str) and user_objects.is_name(given):
+        given = user_objects.load("task.loss", given)
     try:
         found = keras.losses.get(given)
         if isinstance(found, type):
             found = found()
     except (TypeError, ValueError) as error:
-        raise SettingError("loss", given, f"is refused by Keras: {said(error)}") from error
+        raise SettingError("task.loss", given, f"is refused by Keras: {said(error)}") from error
     if isinstance(found, keras.losses.Loss):
         return found
     if not callable(found):
-        raise SettingError(
-            "loss", given, "is not a loss", "a name, a keras Loss, or a function of y and outputs"
-        )
-    return _Wrapper(found, name=_named(given))
-
-
-def _values(given: Any) -> Callable[[Any, Any], Any]:
-    """The function of a metric, of targets and outputs."""
-    try:
-        found = keras.metrics.get(given)
-        if isinstance(found, type):
-            found = found()
-    except (TypeError, ValueError) as error:
-        raise SettingError("metrics", given, f"is refused by Keras: {said(error)}") from error
-    if not isinstance(found, keras.metrics.Metric) and callable(found):
-        return found
-    kind, wrapper = type(found), keras.metrics.MeanMetricWrapper
-    if (
-        not isinstance(found, wrapper)
-        or kind.update_state is not wrapper.update_state
-        or kind.result is not wrapper.result
-    ):
-        raise SettingError(
-            "metrics",
-            _named(given),
-            "is not the mean of a value for each example, so parts of a batch do not add up",
-            "a metric such as accuracy or mean_absolute_error, and compute this one from "
-            "model.predict after the training",
-        )
-    return functools.partial(found._fn, **found._fn_kwargs)
-
-
-def _kind(suffix: str, target: Any, value: Any) -> str:
-    """Keras's choice between binary, categorical and sparse, by the shapes."""
-    if target is None or value.shape[-1] == 1:
-        return f"binary{suffix}"
-    ranks = target.shape.rank < value.shape.rank
-    return (
-        f"sparse_categorical{suffix}" if ranks or target.shape[-1] == 1 else f"categorical{suffix}"
-    )
-
-
-def _named(given: Any) -> str:
-    if isinstance(given, str):
-        return given
-    name = getattr(given, "name", None) or getattr(given, "__name__", None)
-    return str(name or type(given).__name__)
+        use = "a name, a keras Loss, or a function of y and outputs"
+        raise SettingError("task.loss", given, "is not a loss", use)
+    return _Wrapper(found, name=name_of(given))
 
 
 def _cast(value: Any, dtype: Any) -> Any:

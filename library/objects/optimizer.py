@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 from stagecraft import given
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module import registries
 
 _REFUSED = {
     "clipnorm": "global_clipnorm, the norm over all gradients",
@@ -19,7 +21,9 @@ _REFUSED = {
 }
 """Argument -> what works."""
 
-_MAPPED = ("learning_rate", "weight_decay", "global_clipnorm", "clipvalue")
+_RATES = ("learning_rate", "weight_decay")
+
+_MAPPED = (*_RATES, "global_clipnorm", "clipvalue")
 
 
 class Optimizer:
@@ -54,18 +58,18 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
     found = _found(optimizer)
     name = type(found).__name__
     if name == "LossScaleOptimizer":
-        raise SettingError("optimizer", name, "scales the loss of one device alone",
-                           _REFUSED["loss_scale_factor"])  # fmt: skip
+        use = _REFUSED["loss_scale_factor"]
+        raise SettingError("train.optimizer", name, "scales the loss of one device alone", use)
     config = found.get_config()
     for argument, use in _REFUSED.items():
         if config.get(argument):
             problem = f"sets {argument}={config[argument]}, which Stagecraft does not support"
-            raise SettingError("optimizer", name, problem, use)
+            raise SettingError("train.optimizer", name, problem, use)
     if getattr(found, "_exclude_from_weight_decay", None) or getattr(
         found, "_exclude_from_weight_decay_pattern", None
     ):
         raise SettingError(
-            "optimizer",
+            "train.optimizer",
             name,
             "excludes weights from weight decay, which its configuration does not say",
             "weight_decay=None, or weight decay for all weights",
@@ -74,9 +78,10 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
     train: dict[str, Any] = {
         "schedule": "constant",
         "weight_decay": float(config.get("weight_decay") or 0.0),
-        "clip_norm": float(config.get("global_clipnorm") or 0.0),
-        "clip_value": config.get("clipvalue"),
     }
+    for argument, setting in (("global_clipnorm", "clip_norm"), ("clipvalue", "clip_value")):
+        if config.get(argument):
+            train[setting] = float(config[argument])
     names = []
     if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         train["schedule"] = given.put("schedule", schedule)
@@ -92,16 +97,31 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
     return train, [*names, train["optimizer"]]
 
 
+def of_name(name: str) -> dict[str, Any]:
+    """Settings of ``train:`` for a name, with the rates that Keras's class has by default.
+
+    Makes no optimizer, whose variables would start TensorFlow before a worker has connected.
+
+    Raises:
+        SettingError: there is no such optimizer.
+    """
+    entry = registries.OPTIMIZERS.get(name)
+    found: dict[str, Any] = {"optimizer": entry.name, "schedule": "constant", "momentum": 0.0}
+    kind = getattr(keras.optimizers, getattr(entry, "class_name", ""), None)
+    known = {} if kind is None else inspect.signature(kind).parameters
+    return found | {rate: float(known[rate].default or 0.0) for rate in _RATES if rate in known}
+
+
 def _found(optimizer: Any) -> keras.optimizers.Optimizer:
     try:
         found = keras.optimizers.get(optimizer)
     except (TypeError, ValueError) as error:
         raise SettingError(
-            "optimizer", optimizer, f"is refused by Keras: {said(error)}", "adam"
+            "train.optimizer", optimizer, f"is refused by Keras: {said(error)}", "adam"
         ) from error
     if not isinstance(found, keras.optimizers.Optimizer):
         raise SettingError(
-            "optimizer", type(optimizer).__name__, "is not a Keras 3 optimizer", "adam"
+            "train.optimizer", type(optimizer).__name__, "is not a Keras 3 optimizer", "adam"
         )
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft import keras_metrics
+from stagecraft.objects import metrics
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.metric import Mean
 
@@ -43,7 +43,7 @@ def value(metric: Any, outputs: np.ndarray, targets: np.ndarray) -> float:
     ],
 )
 def test_names(name, outputs, targets, expected):
-    found = keras_metrics.made(name)
+    found = metrics.made(name)
     theirs = expected()
     theirs.update_state(np.reshape(targets, [COUNT, -1]), outputs)
     # Keras adds up float32 over the examples: 64 roundings of 6e-8 each.
@@ -56,19 +56,19 @@ def test_objects_and_functions():
         return tf.abs(tf.cast(targets, outputs.dtype) - outputs)
 
     top = keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top_2")
-    found = keras_metrics.made(top)
+    found = metrics.made(top)
     top.update_state(THREE, SOFTMAX)
     assert (found.name, found.higher_is_better) == ("top_2", True)
     assert value(found, SOFTMAX, THREE) == pytest.approx(float(top.result()))
-    own = keras_metrics.made(distance)
+    own = metrics.made(distance)
     assert (own.name, own.higher_is_better) == ("distance", False)
     assert value(own, SHARES, ONE) == pytest.approx(np.abs(ONE - SHARES[:, 0]).mean(), rel=1e-6)
     ours = Mean("ours", distance)
-    assert keras_metrics.made(ours) is ours
+    assert metrics.made(ours) is ours
 
 
-@pytest.mark.parametrize("given", ["nothing", "MeanSquaredError", 3, keras.metrics.Precision()])
+@pytest.mark.parametrize("given", ["nothing", "Precision", 3, keras.metrics.Precision()])
 def test_refusals(given):
     with pytest.raises(SettingError) as error:
-        keras_metrics.made(given)
+        metrics.made(given)
     assert error.value.setting == "task.metrics"

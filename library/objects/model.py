@@ -12,7 +12,8 @@ import cloudpickle
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft import keras_3
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.stages import inputs as model_inputs
@@ -22,20 +23,34 @@ PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16")
 
 
 class Builder:
-    """Builds a model; called by ``train.model``."""
+    """Builds a model; called by ``train.model``.
+
+    The model is not compiled: the settings say what ``compile`` of Keras does.
+    """
 
     paths: Sequence[str] = ()
     """Paths of the weights of the model that was built last, in Keras's order."""
 
-    def __init__(self, build: Callable[[], keras.Model]):
+    def __init__(self, build: Callable[..., Any]):
         self._build = build
 
-    def __call__(self) -> keras.Model:
-        """A new model."""
-        model = self._build()
-        if isinstance(model, keras.Model):
-            self.paths = [weight.path for weight in model.weights]
-        return model
+    def __call__(self, **arguments: Any) -> Any:
+        """A new model, or several that follow each other.
+
+        Args:
+            arguments: of the task; the caller's function gets those that it has.
+        """
+        parameters = inspect.signature(self._build).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            arguments = {name: value for name, value in arguments.items() if name in parameters}
+        with keras_3.as_tf_keras():
+            made = self._build(**arguments)
+        for model in made if isinstance(made, (list, tuple)) else [made]:
+            if getattr(model, "compiled", False):
+                model.compiled = False
+        if isinstance(made, keras.Model):
+            self.paths = [weight.path for weight in made.weights]
+        return made
 
     def get_config(self) -> Mapping[str, Any]:
         """What the builder's name among given objects depends on: not the weights of a model."""
@@ -51,18 +66,19 @@ class Builder:
 class Copy:
     """Builds copies of a model, with its weights."""
 
-    def __init__(self, model: keras.Model, inputs: Any, precision: str):
+    def __init__(self, model: keras.Model, inputs: Any, precision: str | None):
         """Reads configuration and weights.
 
         Args:
             inputs: the inputs' ``Spec``, or a structure of them; builds a model that is not built.
-            precision: replaces the model's own dtype policy in all layers.
+                None: the model stays as it is.
+            precision: replaces the model's own dtype policy in all layers; None: does not.
 
         Raises:
             SettingError: the configuration of the model cannot be read.
         """
         self._inputs = inputs
-        if not model.built:
+        if inputs is not None and not model.built:
             _call(model, inputs)
         for each in model._flatten_layers():
             if lost := _own_arguments(type(each)):
@@ -77,7 +93,7 @@ class Copy:
             raise _not_copied(model, error) from error
         config.pop("compile_config", None)
         own = model.dtype_policy.name
-        self._config = config if own == precision else _with_policy(config, own, precision)
+        self._config = config if precision in (None, own) else _with_policy(config, own, precision)
         layers = list(model._flatten_layers())
         self._classes = {
             type(each).__name__: type(each)
@@ -102,7 +118,7 @@ class Copy:
             model = self._built()
         except Exception as error:  # whatever from_config of the user's classes raises
             raise _not_copied(self, error) from error
-        if len(model.weights) < len(self._weights):
+        if self._inputs is not None and len(model.weights) < len(self._weights):
             _call(model, self._inputs)
         layers = list(model._flatten_layers())
         if len(model.weights) != len(self._weights) or len(layers) != len(self._trainable):
@@ -127,7 +143,7 @@ class Copy:
         return self._name
 
 
-def builder(model: Any, inputs: Any, precision: str) -> Builder:
+def builder(model: Any, inputs: Any = None, precision: str | None = None) -> Builder:
     """Builds copies of a Keras model, or calls a function that returns a model.
 
     Raises:
@@ -138,9 +154,30 @@ def builder(model: Any, inputs: Any, precision: str) -> Builder:
     if callable(model) and not isinstance(model, type):
         return Builder(model)
     shown = model.__name__ if isinstance(model, type) else type(model).__name__
-    raise SettingError(
-        "model", shown, "is not a Keras 3 model", "a keras.Model, or a function that returns one"
-    )
+    use = "a keras.Model, or a function that returns one"
+    raise SettingError("train.model", shown, "is not a Keras 3 model", use)
+
+
+def compiled(build: Callable[[], Any]) -> Any:
+    """What the caller's function returns without arguments, compiled as the function does it.
+
+    Raises:
+        UserError: the function fails.
+    """
+    try:
+        with keras_3.as_tf_keras():
+            return build()
+    except Exception as error:  # whatever the user's function raises
+        name = getattr(build, "__name__", type(build).__name__)
+        raise UserError(
+            f"train.model: {name}() failed: {said(error)}", setting="train.model", value=name
+        ) from error
+
+
+def compile_arguments(model: keras.Model) -> Mapping[str, Any]:
+    """Arguments of the model's ``compile``, by name: loss, metrics and so on."""
+    config: Mapping[str, Any] = model._compile_config.config  # private: what compile received
+    return config
 
 
 def precision_of(model: Any, parallel: ParallelSettings) -> str:
@@ -165,7 +202,7 @@ def specs(model: Any, input_shape: Any = None) -> Any:
         return Spec(tuple(input_shape))
     found = model if isinstance(model, keras.Model) else model() if callable(model) else None
     if not isinstance(found, keras.Model):
-        builder(model if found is None else found, None, "float32")  # refuses it
+        builder(model if found is None else found)  # refuses it
     try:
         symbolic = model_inputs.of(found)
     except (LookupError, AttributeError, ValueError) as error:
@@ -233,7 +270,7 @@ def _with_policy(config: Any, before: str, after: str) -> Any:
 
 def _not_copied(model: Any, error: Exception) -> SettingError:
     return SettingError(
-        "model",
+        "train.model",
         model.name,
         f"cannot be built again from its configuration: {said(error)}",
         "a function that builds the model, or give its class a get_config",

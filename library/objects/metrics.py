@@ -1,0 +1,92 @@
+"""Metrics as ``compile`` of Keras takes them, as sums that parts of a batch add up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from stagecraft.objects.keras_names import kind_of, name_of
+from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
+from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
+from stagecraft.trainer_module.models.layers.scope import floatx
+
+_ACCURACY = ("accuracy", "acc")
+
+_HIGHER = ("accuracy", "cosine_similarity")
+"""Parts of the names of metrics of which more is better; Keras's others are errors and losses."""
+
+
+def made(value: Any) -> Metric:
+    """A metric from what ``compile`` takes.
+
+    Args:
+        value: a name, such as ``accuracy``, ``auc`` (of probabilities) or ``mae``; a function of
+            targets and outputs; a class or an object of ``keras.metrics`` that is a mean; or a
+            ``Metric``.
+
+    Raises:
+        SettingError: Keras does not know the metric, or it is not a mean over examples.
+    """
+    if isinstance(value, Metric):
+        return value
+    if isinstance(value, str) and value.lower() == "auc":
+        return _ProbabilityAUC()
+    compute = _accuracy if isinstance(value, str) and value in _ACCURACY else _function(value)
+    function = getattr(compute, "func", compute)
+    higher = any(part in name_of(function) for part in _HIGHER)
+    return Mean(name_of(value), functools.partial(_values, compute), higher_is_better=higher)
+
+
+def _function(value: Any) -> Callable[[Any, Any], Any]:
+    """The function of a metric, of targets and outputs."""
+    try:
+        found = keras.metrics.get(value)
+        if isinstance(found, type):
+            found = found()
+    except (TypeError, ValueError) as error:
+        raise SettingError("task.metrics", value, f"is refused by Keras: {said(error)}") from error
+    if not isinstance(found, keras.metrics.Metric) and callable(found):
+        return found
+    kind, wrapper = type(found), keras.metrics.MeanMetricWrapper
+    if (
+        not isinstance(found, wrapper)
+        or kind.update_state is not wrapper.update_state
+        or kind.result is not wrapper.result
+    ):
+        raise SettingError(
+            "task.metrics",
+            name_of(value),
+            "is not the mean of a value for each example, so parts of a batch do not add up",
+            "a metric such as accuracy or mean_absolute_error, and compute this one from "
+            "model.predict after the training",
+        )
+    return functools.partial(found._fn, **found._fn_kwargs)
+
+
+def _values(compute: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> Any:
+    if outputs.shape.rank == targets.shape.rank + 1 and outputs.shape[-1] == 1:
+        targets = targets[..., tf.newaxis]  # otherwise they broadcast: [batch, batch]
+    with floatx(outputs.dtype.name if outputs.dtype.is_floating else "float32"):
+        return tf.convert_to_tensor(compute(targets, outputs))
+
+
+def _accuracy(targets: Any, outputs: Any) -> Any:
+    """The accuracy that ``compile`` chooses by the shapes."""
+    return getattr(keras.metrics, f"{kind_of(targets, outputs)}_accuracy")(targets, outputs)
+
+
+class _ProbabilityAUC(AUC):
+    """The area under the ROC curve of probabilities ``[batch, 1]``."""
+
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """See :class:`AUC`, which wants logits."""
+        small = 1e-7
+        shares = tf.clip_by_value(tf.cast(outputs, dtype), small, 1 - small)
+        logits = tf.math.log(shares) - tf.math.log1p(-shares)
+        return super().terms(logits, tf.reshape(targets, [-1]), dtype)
