@@ -36,8 +36,12 @@ class Optimizer:
         self._kind, self._config = type(optimizer), dict(config)
 
     def get_config(self) -> Mapping[str, Any]:
-        """What the optimizer's name among given objects depends on."""
-        return {"class": self._kind.__qualname__, **self._config}
+        """What the optimizer's name among given objects depends on.
+
+        Not Keras's own name, which counts the optimizers of a process.
+        """
+        config = {key: value for key, value in self._config.items() if key != "name"}
+        return {"class": self._kind.__qualname__, **config}
 
     def __call__(self) -> keras.optimizers.Optimizer:
         """A new optimizer, without slots."""

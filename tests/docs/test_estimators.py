@@ -16,12 +16,12 @@ FOLDER = ROOT / "docs" / "how-to" / "estimators"
 FITS = ("stages", "replicas", "all_reduce", "workers", "canned")
 
 
-def ran(folder: pathlib.Path, *words: object) -> str:
+def ran(folder: pathlib.Path, *words: object, **variables: str) -> str:
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     done = subprocess.run(
         list(map(str, words)),
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path} | variables,
         capture_output=True,
         text=True,
     )
@@ -48,7 +48,9 @@ def test_a_model_fn_in_a_pipeline(tmp_path: pathlib.Path, programs: pathlib.Path
     for name in ("model_fn.py", "model_fn.yaml"):
         (tmp_path / name).write_text((FOLDER / name).read_text())
     ran(tmp_path, sys.executable, "model_fn.py")
-    ran(tmp_path, programs / "stagecraft", "run", "--config", "model_fn.yaml")
+    socket = str(programs / "socket")
+    command = (programs / "stagecraft", "run", "--config", "model_fn.yaml")
+    ran(tmp_path, *command, FORK_SERVER=socket)
     assert list(tmp_path.glob("runs/houses/pipeline_root/Trainer/model/*/Format-Serving"))
 
 
