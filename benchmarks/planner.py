@@ -107,7 +107,7 @@ def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
     def step() -> list[float]:
         with record_ops() as ops:
             engine.train(batches, 1)
-        slots = slots_of(find_spans(ops))
+        slots = slots_of(find_spans(ops, settings.parallel.stages))
         return [
             sum(slot.end - slot.begin for slot in slots if slot.done.stage == stage)
             for stage in range(settings.parallel.stages)

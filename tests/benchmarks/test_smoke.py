@@ -39,8 +39,8 @@ RUNS = {
         r"^stream +crop,flip,cutout +[\d,]+ \(",
     ),
     "overlap": (
-        "--rounds 1 --forward-ms 1 --backward-ms 1 --stages 2 --microbatches 2",
-        rf"^1f1b +2 +2 +({NUMBER} +){{5,}}{NUMBER}$",
+        "--rounds 1 --forward-ms 1 --backward-ms 1 --stages 2 --virtual-stages 2 --microbatches 2",
+        rf"^1f1b +2 +2 +2 +({NUMBER} +){{5,}}{NUMBER}$",
     ),
     "pipeline_overhead": (
         "{archives} --rounds 1 --steps 1 --min-accuracy 0",
