@@ -13,7 +13,11 @@ from snippets import snippets
 
 PAGE = ROOT / "docs" / "how-to" / "estimators.md"
 FOLDER = ROOT / "docs" / "how-to" / "estimators"
-FITS = ("stages", "replicas", "all_reduce", "workers", "canned")
+FITS = (
+    "stages",
+    "workers",
+    *(pytest.param(n, marks=pytest.mark.full) for n in ("replicas", "all_reduce", "canned")),
+)
 
 
 def ran(folder: pathlib.Path, *words: object, **variables: str) -> str:
