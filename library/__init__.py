@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from stagecraft.fitting.parity import check_parity as check_parity
     from stagecraft.fitting.plan import Plan as Plan
     from stagecraft.fitting.plan import plan as plan
+    from stagecraft.objects.parallel import Parallel as Parallel
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task
-    from stagecraft.trainer_module.parallel.settings import ParallelSettings as Parallel
     from stagecraft.training import train as train
     from stagecraft.tuning import tuner_fn as tuner_fn
 
@@ -67,7 +67,7 @@ _PLACES = {
     "ExamplesTask": "stagecraft.examples_task:ExamplesTask",
     "History": f"{_FITTING}.history:History",
     "Metric": f"{_HERE}.data.tasks.metric:Metric",
-    "Parallel": f"{_HERE}.parallel.settings:ParallelSettings",
+    "Parallel": "stagecraft.objects.parallel:Parallel",
     "Plan": f"{_FITTING}.plan:Plan",
     "Proof": f"{_FITTING}.parity:Proof",
     "SettingError": "stagecraft.schemas.errors:SettingError",

@@ -65,7 +65,7 @@ class Canned:
             {
                 "task": {"name": given.put("task", self.task)},
                 "train": {**self.train_settings, **train, **names},
-                "parallel": parallel or ParallelSettings(),
+                "parallel": (parallel or ParallelSettings()).model_dump(),
             }
         )
 

@@ -56,7 +56,7 @@ def fit(
         loss: name, ``keras.losses.Loss``, or a function of ``y`` and outputs that returns
             ``[batch, …]``; for several outputs, a list, or a dictionary by output.
         optimizer: name, or object of Keras. Its configuration counts, not its state.
-        metrics: names, objects or functions, each the mean of a value for each example; ``auc``; or
+        metrics: names, objects or functions, each the mean of a value for each example; or
             a :class:`stagecraft.Metric`.
         parallel: the topology; None: one device, the first GPU if there is one.
         batch_size: examples of a step, over all devices; None: 32, or the batches of a dataset.

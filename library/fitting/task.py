@@ -12,7 +12,7 @@ from stagecraft.objects import losses, metrics
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.metric import Metric
+from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
 from stagecraft.trainer_module.data.tasks.task import Task
 
 
@@ -81,13 +81,13 @@ class GivenTask(Task):
             if isinstance(given, Mapping):
                 [given] = given.values() if given else [()]
             flat = given if isinstance(given, (list, tuple)) else [given]
-            return [OfOutput(metrics.made(each), "", self._finder(0)) for each in flat]
+            return [OfOutput(_mean(each), "", self._finder(0)) for each in flat]
         found: list[Metric] = []
         for place, name in enumerate(self._names):
             output = losses.Output(name, None, None)
             own = losses.by_output(self._given, output, place, alone=False)
             flat = own if isinstance(own, (list, tuple)) else [] if own is None else [own]
-            found += [OfOutput(metrics.made(each), name, self._finder(place)) for each in flat]
+            found += [OfOutput(_mean(each), name, self._finder(place)) for each in flat]
         return found
 
     def _finder(self, place: int) -> Callable[[Any, Any], losses.Output]:
@@ -153,6 +153,24 @@ class GivenTask(Task):
 
     def noise(self, arguments: Any, count: int, draw: np.random.Generator) -> None:
         """None: the caller has data."""
+
+
+def _mean(given: Any) -> Metric:
+    """A metric that is a mean, since a history adds up the values of parts of an epoch.
+
+    Raises:
+        SettingError: it is another one.
+    """
+    made = metrics.made(given)
+    if not isinstance(made, Mean):
+        raise SettingError(
+            "metrics",
+            made.name,
+            "is not the mean of a value for each example, so parts of an epoch do not add up",
+            "a metric such as accuracy or mean_absolute_error, and compute this one from "
+            "model.predict after the training",
+        )
+    return made
 
 
 class OfOutput(Metric):

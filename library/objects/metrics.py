@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,14 @@ from stagecraft.trainer_module.data.tasks.tables.binary_classification import AU
 from stagecraft.trainer_module.models.layers.scope import floatx
 
 _ACCURACY = ("accuracy", "acc")
+
+_SHORT = {
+    "mae": "mean_absolute_error",
+    "mape": "mean_absolute_percentage_error",
+    "mse": "mean_squared_error",
+    "msle": "mean_squared_logarithmic_error",
+}
+"""Keras's abbreviations."""
 
 _HIGHER = ("accuracy", "cosine_similarity")
 """Parts of the names of metrics of which more is better; Keras's others are errors and losses."""
@@ -45,6 +54,11 @@ def made(value: Any) -> Metric:
 
 def _function(value: Any) -> Callable[[Any, Any], Any]:
     """The function of a metric, of targets and outputs."""
+    if isinstance(value, str):
+        # An object of Keras has variables, which start TensorFlow: too early in a worker.
+        found = getattr(keras.metrics, _SHORT.get(value, value), None)
+        if inspect.isfunction(found) and found.__module__.startswith("keras"):
+            return found
     try:
         found = keras.metrics.get(value)
         if isinstance(found, type):

@@ -12,6 +12,7 @@ from stagecraft import given
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.optimization.keras_optimizers import ELEMENTWISE
 
 _REFUSED = {
     "clipnorm": "global_clipnorm, the norm over all gradients",
@@ -34,6 +35,12 @@ class Optimizer:
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, config: Mapping[str, Any]):
         self._kind, self._config = type(optimizer), dict(config)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether replicas may divide its slots (``parallel.zero``)."""
+        kind = self._kind
+        return kind.__module__.partition(".")[0] == "keras" and kind.__name__ in ELEMENTWISE
 
     def get_config(self) -> Mapping[str, Any]:
         """What the optimizer's name among given objects depends on.

@@ -79,12 +79,17 @@ def describe(changed: list[Change]) -> str:
     )
 
 
+ADVICE = (
+    "Restore the old settings, or start from the beginning with `stagecraft run --fresh`. To keep "
+    "both training runs, set another train.resume_id"
+)
+
+
 def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
     """The error for a training that is not finished and cannot resume."""
     return UserError(
         f"{root}: this training run stopped after step {step}, and cannot resume with other "
-        f"settings: {describe(changed)}. Restore the old settings, or start from the beginning "
-        "with `stagecraft run --fresh`. To keep both training runs, set another train.resume_id",
+        f"settings: {describe(changed)}. {ADVICE}",
         setting=changed[0].name.replace("_", ".", 1),
         value=changed[0].now,
         suggestion="stagecraft run --fresh",

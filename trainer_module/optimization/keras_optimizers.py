@@ -41,7 +41,10 @@ _REFUSED = {
 """Class -> why no engine can use it, and what to use."""
 
 
-_ELEMENTWISE = {"Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop"}
+ELEMENTWISE = frozenset(
+    ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
+)
+"""Classes of Keras that compute each entry of a weight by itself."""
 
 
 class OfKeras(KerasOptimizer):
@@ -51,7 +54,7 @@ class OfKeras(KerasOptimizer):
         self.class_name = class_name
         self.name = class_name.lower()
         self.description = f"{_PACKAGE}.{class_name}"
-        self.elementwise = class_name in _ELEMENTWISE
+        self.elementwise = class_name in ELEMENTWISE
 
     def make(self, train: TrainSettings) -> Any:
         """Makes the optimizer; see :meth:`KerasOptimizer.make`."""
@@ -66,6 +69,11 @@ class OfUser(UserEntry, Optimizer):
     """A ``keras.optimizers.Optimizer`` of the user's, or a function that returns one."""
 
     description = "an optimizer of your own"
+
+    @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        """What the object says in an attribute of this name; imports its module."""
+        return bool(getattr(user_objects.load("train.optimizer", self.name), "elementwise", False))
 
     def slots_with(self, train: TrainSettings) -> float:
         """Counts the slots of a kernel."""

@@ -63,7 +63,7 @@ def make_plan(
     named = parallel.cuts != "auto"
     parts = parallel.model_parts
     chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
-    for names in partition.all_cuts(model, parts, chosen):
+    for names in partition.all_cuts(model, parts, chosen, parallel.virtual_stages):
         pieces = partition.split(model, names)
         stage_costs = costs.stage_costs(pieces, inputs.of(model))
         if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):

@@ -201,7 +201,7 @@ class Loop:
             raise resume.refusal(root, checkpoint.step, changed)
         self.engine.sum_over_workers([0.0])  # barrier: all workers have read the checkpoints
         self.checkpoints.clear()
-        _log.info(
+        _log.warning(
             "%s: removed the checkpoints of a finished training run with other settings (%s); this "
             "training run begins at step 0",
             root,

@@ -13,7 +13,10 @@ import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft import process_state
+from stagecraft.fitting import job
+from stagecraft.fitting.task import GivenTask
 from stagecraft.trainer_module.data.tasks.metric import Mean
+from stagecraft.trainer_module.data.tasks.task import Spec
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
@@ -314,16 +317,64 @@ def test_virtual_devices_after_the_start_of_tensorflow():
     assert refused.value.setting == "parallel.strategy"
 
 
-def test_metrics_that_are_no_mean_of_keras():
+def test_a_metric_that_is_no_mean_is_refused():
+    """The values of parts of an epoch do not add up to the area of the epoch."""
+    for name in ("auc", "AUC", keras.metrics.AUC()):
+        with pytest.raises(sc.SettingError) as caught:
+            sc.fit(build(), X, Y, loss="mse", metrics=[name], verbose=0)
+        assert (caught.value.setting, str(caught.value.value).lower()) == ("metrics", "auc")
+
+
+def test_a_metric_of_ones_own():
     own = Mean("above", lambda outputs, targets: tf.cast(outputs[:, 0] > targets[:, 0], tf.float32))
-    labels = (Y[:, :1] > 0).astype(np.float32)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, "sigmoid")])
+    model = build()
     found = sc.fit(
-        model, X, labels, loss="binary_crossentropy", metrics=["auc", own], verbose=0,
-        validation_data=(X, labels),
+        model, X, Y, loss="mse", metrics=[own], verbose=0, validation_data=(X, Y)
     ).history  # fmt: skip
-    scores = np.asarray(model(X))
-    expected = keras.metrics.AUC()
-    expected.update_state(labels, scores)
-    assert found["val_auc"] == [pytest.approx(float(expected.result()), rel=1e-5)]
-    assert found["val_above"] == [np.mean(scores > labels)]
+    assert found["val_above"] == [np.mean(np.asarray(model(X))[:, 0] > Y[:, 0])]
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", keras.optimizers.SGD(0.1, momentum=0.9)])
+def test_replicas_may_divide_the_slots(name):
+    made = job.make(
+        build(),
+        GivenTask(Spec((4,)), None, loss="mse"),
+        optimizer=name,
+        parallel=sc.Parallel(strategy="grid", replicas=2, zero=1),
+        batch_size=8,
+        steps=1,
+        seed=0,
+    )
+    assert made.settings.parallel.zero == 1
+    made.release()
+
+
+def test_an_optimizer_of_whole_weights_does_not_divide():
+    parallel = sc.Parallel(strategy="grid", replicas=2, zero=1)
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(build(), X, Y, loss="mse", optimizer="adafactor", parallel=parallel, verbose=0)
+    assert (caught.value.setting, caught.value.value) == ("parallel.zero", 1)
+
+
+def test_more_virtual_stages_than_the_model_has_parts():
+    parallel = sc.Parallel(
+        strategy="grid", stages=2, virtual_stages=4, microbatches=4, virtual_devices=2
+    )
+    with pytest.raises(sc.SettingError) as caught:
+        sc.plan(build(), parallel, devices="2xT4-16GB")
+    assert (caught.value.setting, caught.value.value) == ("parallel.virtual_stages", 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        ({"stages": 0, "strategy": "grid"}, "parallel.stages"),
+        ({"strategy": "gird"}, "parallel.strategy"),
+        ({"stage": 2}, "parallel"),
+        ({"stages": 2}, "parallel.stages"),
+    ],
+)
+def test_a_topology_that_is_none(arguments, setting):
+    with pytest.raises(sc.UserError) as caught:
+        sc.Parallel(**arguments)
+    assert caught.value.setting == setting

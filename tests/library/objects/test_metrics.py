@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import keras
@@ -72,3 +74,15 @@ def test_refusals(given):
     with pytest.raises(SettingError) as error:
         metrics.made(given)
     assert error.value.setting == "task.metrics"
+
+
+def test_names_do_not_start_tensorflow():
+    """A worker connects to its peers first, and may import the task of a module before that."""
+    script = """
+import stagecraft as sc
+sc.ExamplesTask("price", loss="mse", metrics=["accuracy", "auc", "mae", "mean_squared_error"])
+from tensorflow.python.eager import context
+assert not context.context()._initialized
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

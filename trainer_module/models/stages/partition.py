@@ -68,15 +68,26 @@ def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
     return names
 
 
-def all_cuts(model: keras.Model, stages: int, named: Sequence[str] = ()) -> list[list[str]]:
+def all_cuts(
+    model: keras.Model, stages: int, named: Sequence[str] = (), virtual: int = 1
+) -> list[list[str]]:
     """The names of cut points: of the plain ones; of all outside residual blocks as well.
 
     Or of all, if these are too few, or are not those that ``parallel.cuts`` names. Without names
-    for a model that stays whole.
+    for a model that stays whole. ``virtual``: parts of the model on each device.
     """
     if stages == 1 and functional.obstacle(model):
         return [[]]
     every = [point.layer for point in cut_points(model)]
+    if stages > len(every) + 1 and virtual > 1:
+        devices = stages // virtual
+        raise SettingError(
+            "parallel.virtual_stages",
+            virtual,
+            f"with parallel.stages: {devices} makes {stages} parts, but the model {model.name!r} "
+            f"has {len(every)} cut points",
+            f"parallel.virtual_stages: {max(1, (len(every) + 1) // devices)} or fewer",
+        )
     if stages > len(every) + 1:
         raise SettingError(
             "parallel.stages",
