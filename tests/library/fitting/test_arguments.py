@@ -319,7 +319,7 @@ def test_virtual_devices_after_the_start_of_tensorflow():
 
 def test_a_metric_that_is_no_mean_is_refused():
     """The values of parts of an epoch do not add up to the area of the epoch."""
-    for name in ("auc", "AUC", keras.metrics.AUC()):
+    for name in ("auc", "AUC", keras.metrics.AUC(name="auc")):
         with pytest.raises(sc.SettingError) as caught:
             sc.fit(build(), X, Y, loss="mse", metrics=[name], verbose=0)
         assert (caught.value.setting, str(caught.value.value).lower()) == ("metrics", "auc")
