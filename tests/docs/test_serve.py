@@ -5,6 +5,7 @@ import contextlib
 import csv
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -45,6 +46,7 @@ def serving(folder, name):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl")
 def test_a_server_answers_what_the_page_asks(reader):
     prices = reader.folder / "prices" / "runs" / "prices"
     with contextlib.ExitStack() as stack:

@@ -9,12 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+
+@contextlib.contextmanager
+def connecting() -> Iterator[None]:
+    """Explains TensorFlow's refusal to connect workers in a process that has started it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise UserError(
+            "parallel.workers: TensorFlow started in this process before the workers connected, "
+            "because a module creates a tensor or a Keras object (an optimizer, a metric, a model) "
+            "when it is imported; create it in a function",
+            setting="parallel.workers",
+            suggestion="create the object in a function",
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

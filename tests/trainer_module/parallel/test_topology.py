@@ -203,7 +203,7 @@ def test_virtual_devices_after_tensorflow_has_started(messages):
 
 
 VIRTUAL_DEVICES = """
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel import devices, topology
 from stagecraft.trainer_module.settings import ParallelSettings
 one = ParallelSettings(virtual_devices=3)
 two = ParallelSettings(strategy="mirrored", replicas=2, virtual_devices=2)
@@ -222,3 +222,12 @@ assert len(tf.config.list_logical_devices("CPU")) == 4
 def test_virtual_devices():
     run = subprocess.run([sys.executable, "-c", VIRTUAL_DEVICES], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
+
+
+def test_workers_that_connect_too_late(messages):
+    """As TensorFlow says it where a module has made an optimizer of Keras."""
+    with messages.raises(UserError) as caught, devices.connecting():
+        raise RuntimeError("Collective ops must be configured at program startup")
+    assert caught.value.setting == "parallel.workers"
+    with pytest.raises(RuntimeError, match="other"), devices.connecting():
+        raise RuntimeError("other")

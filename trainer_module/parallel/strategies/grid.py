@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.trainer_module.parallel import tf_config
+from stagecraft.trainer_module.parallel import devices, tf_config
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
@@ -87,7 +87,8 @@ class Grid(Strategy):
         if topology.workers > 1:
             import tensorflow as tf
 
-            tf.distribute.MultiWorkerMirroredStrategy()
+            with devices.connecting():
+                tf.distribute.MultiWorkerMirroredStrategy()
 
     def alternative(self, replicas: int, stages: int) -> str | None:
         """Itself."""

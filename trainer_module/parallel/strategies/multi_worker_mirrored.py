@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.parallel import tf_config
+from stagecraft.trainer_module.parallel import devices, tf_config
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
@@ -54,11 +54,11 @@ class MultiWorkerMirrored(Strategy):
         import tensorflow as tf
 
         implementation = tf.distribute.experimental.CommunicationImplementation
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(
-                implementation=implementation[parallel.all_reduce.upper()]
-            )
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=implementation[parallel.all_reduce.upper()]
         )
+        with devices.connecting():
+            return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 MULTI_WORKER_MIRRORED = MultiWorkerMirrored()
