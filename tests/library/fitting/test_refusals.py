@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft import process_state
@@ -91,3 +92,64 @@ def test_a_callback_that_sets_the_learning_rate(method):
     error = refused(model, callbacks=[Decay()])
     assert (error.setting, error.value) == ("callbacks", "Decay")
     assert "LearningRateSchedule" in error.suggestion
+
+
+class Rows(keras.utils.PyDataset):
+    """Batches of Keras's own kind."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        return X, Y
+
+
+def unknown_rank() -> tf.data.Dataset:
+    kinds = (tf.TensorSpec(None, tf.float32), tf.TensorSpec(None, tf.float32))
+    return tf.data.Dataset.from_generator(lambda: iter([(X, Y)]), output_signature=kinds)
+
+
+def single(x: Any, y: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y))
+
+
+DATA: dict[str, tuple[str, dict[str, Any]]] = {
+    "a generator": ("x", {"x": ((X, Y) for _ in range(2)), "y": None}),
+    "a PyDataset": ("x", {"x": Rows(), "y": None}),
+    "nothing": ("x", {"x": None, "y": None}),
+    "lists of different lengths": ("y", {"y": [[1.0], [1.0, 2.0]]}),
+    "y of another kind": ("y", {"y": object()}),
+    "no examples": ("x", {"x": X[:0]}),
+    "an empty dictionary": ("x", {"x": {}}),
+    "weights of another length": ("sample_weight", {"sample_weight": np.ones(3)}),
+    "elements of unknown rank": ("x", {"x": unknown_rank(), "y": None}),
+    "single examples": ("x", {"x": single(X, Y), "y": None}),
+    "single examples like their targets": ("x", {"x": single(X, X), "y": None}),
+    "validation without targets": ("validation_data", {"validation_data": X}),
+    "validation without examples": ("validation_data", {"validation_data": (X[:0], Y[:0])}),
+    "validation of other lengths": ("validation_data", {"validation_data": (X, Y[:3])}),
+    "validation of single examples": ("validation_data", {"validation_data": single(X, X)}),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_that_does_not_fit(name, messages):
+    setting, changes = DATA[name]
+    error = refused(build(), **changes)
+    assert error.setting == setting
+    if "single" in name:
+        assert error.suggestion == "dataset.batch(32)"
+    messages.check(str(error))
+
+
+def test_a_checkpoint_dir_that_is_a_file(tmp_path):
+    path = tmp_path / "kept"
+    path.touch()
+    for given in (str(path), path, str(path / "below")):
+        error = refused(build(), checkpoint_dir=given)
+        assert error.setting == "checkpoint_dir"
+
+
+def test_inputs_that_are_not_finite():
+    error = refused(build(), x=X * np.nan)
+    assert "preprocessing_fn" not in str(error) and "Check x" in str(error)
