@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.objects.keras_names import kind_of, name_of
+from stagecraft.objects.keras_names import kind_of, name_of, near
 from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
@@ -85,8 +85,8 @@ def check_outputs(argument: str, given: Any, names: Sequence[str]) -> None:
         for key in given:
             if key not in known:
                 problem = f"is no output of the model, which has {', '.join(known)}"
-                near = difflib.get_close_matches(str(key), known, n=1)
-                raise SettingError(argument, key, problem, " or ".join(near or known))
+                alike = difflib.get_close_matches(str(key), known, n=1)
+                raise SettingError(argument, key, problem, " or ".join(alike or known))
     elif isinstance(given, (list, tuple)) and given and len(names) > 1 and len(given) != len(names):
         problem = f"do not fit the {len(names)} outputs ({', '.join(known)})"
         use = "a dictionary by output, or a list with one part for each"
@@ -155,7 +155,9 @@ def _loss(given: Any, target: Any, value: Any) -> Any:
         if isinstance(found, type):
             found = found()
     except (TypeError, ValueError) as error:
-        raise SettingError("task.loss", given, f"is refused by Keras: {said(error)}") from error
+        use = near(keras.losses, given, *_ENTROPY)
+        problem = "does not exist" if use else f"is refused by Keras: {said(error)}"
+        raise SettingError("task.loss", given, problem, use) from error
     if isinstance(found, keras.losses.Loss):
         return found
     if not callable(found):

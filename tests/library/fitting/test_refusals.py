@@ -153,3 +153,26 @@ def test_a_checkpoint_dir_that_is_a_file(tmp_path):
 def test_inputs_that_are_not_finite():
     error = refused(build(), x=X * np.nan)
     assert "preprocessing_fn" not in str(error) and "Check x" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given", "use"),
+    [
+        ("loss", "mean_sqared_error", "mean_squared_error"),
+        ("metrics", ["maee"], "mae"),
+        ("metrics", ["acuracy"], "accuracy"),
+        ("optimizer", "adamm", "adam"),
+        ("optimizer", "rmsprob", "rmsprop"),
+    ],
+)
+def test_names_that_are_like_one_of_keras(argument, given, use, messages):
+    error = refused(build(), **{argument: given})
+    assert (error.setting, error.suggestion) == (argument, use)
+
+
+@pytest.mark.parametrize("devices", [4, "4xA100", ["GPU:0"]])
+def test_devices_of_a_plan(devices, messages):
+    with pytest.raises(sc.UserError) as caught:
+        sc.plan(build(), sc.Parallel(), devices=devices)
+    assert caught.value.setting == "devices"
+    messages.check(str(caught.value))
