@@ -105,7 +105,8 @@ def batched(data: Any, model: Any) -> None:
         return
     wanted = [tuple(each.shape[1:]) for each in getattr(model, "inputs", None) or ()]
     given = [tuple(leaf.shape) for leaf in tf.nest.flatten(data.element_spec[0])]
-    if wanted and given == wanted and all(len(shape) for shape in wanted):
+    of_one = all(shape in ((), (1,)) for shape in wanted)  # [1] may be a batch of one number
+    if given == wanted and not of_one:
         raise _single()
 
 

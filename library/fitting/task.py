@@ -51,10 +51,10 @@ class GivenTask(Task):
             SettingError: the loss or a metric is not the mean of a value for each example.
         """
         self._inputs, self._targets = inputs, targets
-        self._loss, self._given = loss, metrics
+        self._loss, self._given = loss, () if metrics is None else metrics
         self._names = tuple(output_names)
         losses.check_loss(loss)
-        for argument, given in (("loss", loss), ("metrics", metrics)):
+        for argument, given in (("loss", loss), ("metrics", self._given)):
             losses.check_outputs(argument, given, self._names)
         self._metrics = [*self._made(), RowCount()]
         names = ["loss", *(metric.name for metric in self._metrics)]

@@ -87,6 +87,9 @@ def check_outputs(argument: str, given: Any, names: Sequence[str]) -> None:
                 problem = f"is no output of the model, which has {', '.join(known)}"
                 alike = difflib.get_close_matches(str(key), known, n=1)
                 raise SettingError(argument, key, problem, " or ".join(alike or known))
+    elif isinstance(given, Mapping) and len(given) > len(names) == 1:
+        problem = "are more than the model's only output"
+        raise SettingError(argument, " and ".join(map(str, given)), problem, "one of them")
     elif isinstance(given, (list, tuple)) and given and len(names) > 1 and len(given) != len(names):
         problem = f"do not fit the {len(names)} outputs ({', '.join(known)})"
         use = "a dictionary by output, or a list with one part for each"

@@ -63,6 +63,9 @@ def test_parts_for_no_output(messages):
     inputs = keras.Input((4,))
     named = keras.Model(inputs, keras.layers.Dense(2, name="d")(inputs))
     assert refused(named, loss={"e": "mse"}).suggestion == "d"
+    for argument in ("loss", "metrics"):
+        error = refused(build(), **{argument: {"q": "mse", "r": "mae"}})
+        assert (error.setting, error.value) == (argument, "q and r")
 
 
 @pytest.mark.parametrize("model", [two, two()], ids=["function", "model"])
@@ -140,6 +143,12 @@ def test_data_that_does_not_fit(name, messages):
     if "single" in name:
         assert error.suggestion == "dataset.batch(32)"
     messages.check(str(error))
+
+
+def test_a_batch_of_one_number_is_a_batch():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    batches = single(X[:3, 0], Y[:3, 0]).batch(1, drop_remainder=True)
+    assert sc.fit(model, batches, loss="mse", metrics=None, verbose=0).params["steps"] == 3
 
 
 def test_a_checkpoint_dir_that_is_a_file(tmp_path):
