@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft import given
+from stagecraft import given, messages
 from stagecraft.estimator import feature_columns, heads, optimizers
 from stagecraft.estimator.canned_model import CannedModel
 from stagecraft.estimator.feature_columns import FeatureColumn
@@ -22,6 +22,9 @@ from stagecraft.trainer_module.settings import ParallelSettings, TrainingSetting
 
 Columns = Mapping[str, FeatureColumn]
 """Feature columns by name. The name is that of the raw feature, unless ``source`` says another."""
+
+_ARGUMENTS = {"task.args.label": "label", "task.args.weight": "weight_column"}
+"""Settings of a table's task -> arguments."""
 
 _LINEAR = "^linear_"
 """Paths of the weights of the linear part."""
@@ -61,13 +64,14 @@ class Canned:
             train: more settings of ``train``, such as ``steps``; they go before ``train_settings``.
         """
         names = {"model": given.put("model", self.model)}
-        return TrainingSettings.model_validate(
-            {
-                "task": {"name": given.put("task", self.task)},
-                "train": {**self.train_settings, **train, **names},
-                "parallel": (parallel or ParallelSettings()).model_dump(),
-            }
-        )
+        with messages.readable():
+            return TrainingSettings.model_validate(
+                {
+                    "task": {"name": given.put("task", self.task)},
+                    "train": {**self.train_settings, **train, **names},
+                    "parallel": (parallel or ParallelSettings()).model_dump(),
+                }
+            )
 
 
 class _Linear(Canned):
@@ -232,7 +236,7 @@ class _Combined(Canned):
         model = CannedModel(
             feature_columns.linear(linear),
             feature_columns.deep(dnn),
-            **(_layers(hidden_units or (), **layers) if dnn else {}),
+            **(_layers(hidden_units or (), **layers, prefix="dnn_") if dnn else {}),
         )
         super().__init__(_head(table, reduction, **head), model, optimizers.settings(parts))
 
@@ -320,26 +324,46 @@ def _head(
     if str(reduction).lower().rpartition(".")[2] not in ("sum_over_batch_size", "auto"):
         use = "sum_over_batch_size, with the learning rate times the batch size for a sum"
         raise SettingError("loss_reduction", reduction, "is not supported", use)
-    if n_classes is None:
-        return heads.RegressionHead(columns, label, weight)
-    checks.whole("n_classes", n_classes, 2)
-    if n_classes == 2:
-        return heads.BinaryHead(columns, label, weight, label_vocabulary)
-    return heads.ClassHead(columns, label, weight, n_classes, label_vocabulary)
+    for argument, value in (("label", label), ("weight_column", weight or "none")):
+        checks.of_type(argument, value, str, "is not the name of a raw feature", "a text")
+    if n_classes is not None:
+        checks.whole("n_classes", n_classes, 2)
+    if n_classes is not None and label_vocabulary is not None:
+        values = len(set(label_vocabulary))
+        if values != n_classes or len(label_vocabulary) != n_classes:
+            problem = f"are not {n_classes} different values, as many as n_classes"
+            use = f"n_classes={values}" if values == len(label_vocabulary) > 1 else '["no", "yes"]'
+            raise SettingError("label_vocabulary", label_vocabulary, problem, use)
+    try:
+        if n_classes is None:
+            return heads.RegressionHead(columns, label, weight)
+        if n_classes == 2:
+            return heads.BinaryHead(columns, label, weight, label_vocabulary)
+        return heads.ClassHead(columns, label, weight, n_classes, label_vocabulary)
+    except SettingError as error:
+        for setting, argument in _ARGUMENTS.items():
+            if error.setting == setting:
+                error.args = (str(error).replace(setting, argument),)
+                error.setting = argument
+        raise
 
 
 def _layers(
-    hidden_units: Sequence[int], activation: Any, dropout: float | None, batch_norm: bool
+    hidden_units: Sequence[int],
+    activation: Any,
+    dropout: float | None,
+    batch_norm: bool,
+    prefix: str = "",
 ) -> dict[str, Any]:
-    """Checked arguments of :class:`CannedModel`."""
-    use = "[64, 32]"
-    checks.of_type("hidden_units", hidden_units, (list, tuple), "is not a list", use)
+    """Checked arguments of :class:`CannedModel`; ``prefix`` of their names in messages."""
+    argument, use = f"{prefix}hidden_units", "[64, 32]"
+    checks.of_type(argument, hidden_units, (list, tuple), "is not a list", use)
     if not hidden_units:
-        raise SettingError("hidden_units", hidden_units, "has no layers", use)
+        raise SettingError(argument, hidden_units, "has no layers", use)
     for units in hidden_units:
-        checks.whole("hidden_units", units, 1)
+        checks.whole(argument, units, 1)
     if dropout is not None and not 0 <= dropout < 1:
-        raise SettingError("dropout", dropout, "is not a share from 0 below 1", "0.1")
+        raise SettingError(f"{prefix}dropout", dropout, "is not a share from 0 below 1", "0.1")
     return {
         "hidden_units": tuple(hidden_units),
         "activation": activation or "relu",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.classification import (
     Classification,
@@ -43,9 +42,6 @@ class BinaryHead(BinaryClassification):
     ):
         """See :class:`Classification`."""
         given = None if label_vocabulary is None else tuple(label_vocabulary)
-        if given is not None and len(set(given)) != 2:
-            problem = "are not 2 different values"
-            raise SettingError("label_vocabulary", label_vocabulary, problem, '["no", "yes"]')
         super().__init__(features, label, weight, None if given is None else str(given[1]))
         self.label_vocabulary = given
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from stagecraft.schemas import signatures
 from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.optimizer import TAKEN
 
@@ -70,7 +71,13 @@ def _parsed(argument: str, given: Optimizer, rate: float) -> dict[str, Any]:
         result = _of_object(argument, given)
     else:
         raise SettingError(argument, given, "is no optimizer", _USE)
-    result["name"] = registries.OPTIMIZERS.get(result["name"]).name
+    try:
+        result["name"] = registries.OPTIMIZERS.get(result["name"]).name
+    except SettingError as error:
+        problem = f"is no optimizer here ({error})"
+        if isinstance(error, UnknownNameError):
+            problem = "does not exist"
+        raise SettingError(argument, result["name"], problem, error.suggestion) from error
     own = result.setdefault("learning_rate", rate)
     if isinstance(own, bool) or not isinstance(own, (int, float)) or own <= 0:
         problem = "has a learning rate that is not a number above 0"

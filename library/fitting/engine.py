@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft import messages, process_state
-from stagecraft.fitting import job, sources
+from stagecraft.fitting import data_checks, job, sources
 from stagecraft.fitting.plan import Plan
 from stagecraft.fitting.task import GivenTask, RowCount
 from stagecraft.objects import model as given_model
@@ -69,7 +69,11 @@ class TrainingEngine:
             UserError: the batch does not fit, or the loss is not finite.
         """
         dataset = tf.data.Dataset.from_tensors(self._batch(batch))
-        with process_state.graph_options(), messages.in_own_words(of_arguments=True):
+        with (
+            process_state.graph_options(),
+            messages.in_own_words(of_arguments=True),
+            data_checks.diverged_in_own_words(),
+        ):
             topology.set_graph_options()
             try:
                 return _logs(self._engine.train(self._engine.feed(dataset), 1))

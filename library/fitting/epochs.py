@@ -16,10 +16,12 @@ from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
+_SCHEDULE = "an optimizer with a keras.optimizers.schedules.LearningRateSchedule"
+
 _REFUSED = {
     "BackupAndRestore": "checkpoint_dir, which keeps checkpoints and resumes",
-    "LearningRateScheduler": "an optimizer with a keras.optimizers.schedules.LearningRateSchedule",
-    "ReduceLROnPlateau": "an optimizer with a keras.optimizers.schedules.LearningRateSchedule",
+    "LearningRateScheduler": _SCHEDULE,
+    "ReduceLROnPlateau": _SCHEDULE,
 }
 """Class of Keras -> what works."""
 
@@ -92,6 +94,7 @@ class Epochs(Callbacks):
         self._rows = 0.0
         self._bar: Any = None
         self._epoch = 0
+        self._model: Any = None
         names = ["loss", *metrics]
         self._names = [*names, *(f"val_{name}" for name in names)]
 
@@ -109,7 +112,7 @@ class Epochs(Callbacks):
     def begin(self) -> None:
         """Before the first step."""
         if self._callbacks:
-            model = self._update()
+            model = self._model = self._update()
             model.stop_training = False
             for callback in self._callbacks:
                 if callable(getattr(callback, "set_params", None)):
@@ -172,7 +175,17 @@ class Epochs(Callbacks):
         for callback in self._callbacks:
             function = getattr(callback, method, None)
             if callable(function):
+                before = self._rate()
                 function(*arguments)
+                if self._rate() != before:
+                    name = type(callback).__name__
+                    problem = f"sets the learning rate in {method}, which has no effect here"
+                    raise SettingError("callbacks", name, problem, _SCHEDULE)
+
+    def _rate(self) -> float | None:
+        """Learning rate of the caller's compiled model; the engine has an optimizer of its own."""
+        rate = getattr(getattr(self._model, "optimizer", None), "learning_rate", None)
+        return None if rate is None else float(rate)
 
 
 def progress_bar(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft import messages, process_state
+from stagecraft.fitting import data_checks, job, processes, sources
 from stagecraft.fitting import epochs as epochs_
-from stagecraft.fitting import job, processes, sources
 from stagecraft.fitting.history import History
 from stagecraft.fitting.task import GivenTask
 from stagecraft.fitting.training import Training
@@ -80,11 +82,17 @@ def fit(
     """
     parallel = job.topology_of(parallel)
     _check(epochs, validation_freq, verbose)
+    if checkpoint_dir is not None:
+        _check_folder(pathlib.Path(checkpoint_dir))
     callbacks = list(callbacks or ())
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"
-    with process_state.restored(), messages.in_own_words(of_arguments=True):
+    with (
+        process_state.restored(),
+        messages.in_own_words(of_arguments=True),
+        data_checks.diverged_in_own_words(),
+    ):
         options: Mapping[str, Any] = {"seed": seed, "dtype": dtype}
         data = sources.source(
             x,
@@ -95,9 +103,12 @@ def fit(
             shuffle=shuffle,
             **options,
         )
+        data_checks.batched(x, model)
         validation = _validation(
             validation_data, validation_batch_size or batch_size, validation_steps, options
         )
+        with data_checks.of_validation():
+            data_checks.batched(validation_data, model)
         made = job.make(
             model,
             GivenTask(
@@ -159,18 +170,17 @@ def _validation(
 ) -> sources.Source | None:
     if given is None:
         return None
-    parts = (given, None, None)
-    if isinstance(given, (tuple, list)):
-        if len(given) not in (2, 3):
-            raise SettingError(
-                "validation_data",
-                f"{len(given)} parts",
-                "do not fit",
-                "(x, y) or (x, y, sample_weight)",
-            )
-        parts = (*given, None)[:3]
-    size = None if not isinstance(given, (tuple, list)) else batch_size
-    return sources.source(*parts, batch_size=size, steps=steps, shuffle=False, **options)
+    if isinstance(given, (tuple, list)) and len(given) in (2, 3):
+        parts, size = (*given, None)[:3], batch_size
+    elif isinstance(given, (tf.data.Dataset, sources.Source)):
+        parts, size = (given, None, None), None
+    else:
+        many = isinstance(given, (tuple, list))
+        shown = f"a {type(given).__name__}{f' of {len(given)} parts' if many else ''}"
+        use = "(x, y), (x, y, sample_weight), or a tf.data.Dataset of batches"
+        raise SettingError("validation_data", shown, "does not fit", use)
+    with data_checks.of_validation():
+        return sources.source(*parts, batch_size=size, steps=steps, shuffle=False, **options)
 
 
 def _check(epochs: Any, validation_freq: Any, verbose: Any) -> None:
@@ -179,3 +189,10 @@ def _check(epochs: Any, validation_freq: Any, verbose: Any) -> None:
             raise SettingError(name, value, "is not a positive whole number", "1")
     if verbose not in ("auto", 0, 1, 2):
         raise SettingError("verbose", verbose, "is not valid", "auto, 0, 1 or 2")
+
+
+def _check_folder(path: pathlib.Path) -> None:
+    file = next((each for each in (path, *path.parents) if each.is_file()), None)
+    if file is not None:
+        problem = f"cannot be a folder: {file} is a file"
+        raise SettingError("checkpoint_dir", str(path), problem, str(file.with_name("checkpoints")))

@@ -109,7 +109,8 @@ def plan(
         try:
             parallel, accelerator = made.settings.parallel, None
             if devices is not None:
-                count, accelerator = accelerators.parse(devices)
+                given = devices if isinstance(devices, str) else str(devices)
+                count, accelerator = accelerators.parse(given, "devices")
                 available = [f"{accelerator.name}:{index}" for index in range(count)]
                 chosen = _first(available, parallel)
             else:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.fitting import data_checks
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Spec
@@ -71,17 +72,9 @@ class Arrays(Source):
             raise SettingError("y", "None", "has no targets for the loss", "an array of targets")
         if shuffle not in (True, False):
             raise SettingError("shuffle", shuffle, "is not supported", "True or False")
-        parts = (x, y) if weights is None else (x, y, weights)
-        self._parts = tuple(_arrays(each, dtype) for each in parts)
-        self._counts = [len(leaf) for leaf in tf.nest.flatten(self._parts)]
-        self.count = self._counts[0]
-        if len(set(self._counts)) > 1 or not self.count:
-            raise SettingError(
-                "x",
-                f"{self.count} examples",
-                f"does not fit the other arrays, which have {sorted(set(self._counts))} examples",
-                "arrays with the same first dimension, greater than 0",
-            )
+        parts = {"x": x, "y": y} | ({} if weights is None else {"sample_weight": weights})
+        self._parts = tuple(_arrays(name, each, dtype) for name, each in parts.items())
+        self.count = data_checks.counts(self._parts)
         self.inputs, self.targets = (_specs(part) for part in self._parts[:2])
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
@@ -190,14 +183,10 @@ class Batches(Source):
             problem = f"has elements of {kind}"
             use = "elements (x, y) or (x, y, sample_weight)"
             raise SettingError("x", "the dataset", problem, use)
-        leaves = tf.nest.flatten(spec)
-        if any(leaf.shape.rank == 0 for leaf in leaves):
-            raise SettingError(
-                "x", "the dataset", "has single examples and no batches", "dataset.batch(32)"
-            )
+        data_checks.elements(spec)
         self._dataset, self._path = dataset, ""
         self.inputs, self.targets = (_specs_of(part) for part in spec[:2])
-        size = leaves[0].shape[0]
+        size = tf.nest.flatten(spec)[0].shape[0]
         self.short = size is None
         if size is None:
             first = next(iter(dataset.take(1)), None)
@@ -301,6 +290,7 @@ def source(
                 use = "a dataset of batches (x, y, sample_weight) alone"
                 raise SettingError(name, type(value).__name__, "is part of the dataset", use)
         return Batches(x, steps=steps)
+    data_checks.kind(x)
     return Arrays(
         x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=shuffle, seed=seed,
         dtype=dtype,
@@ -315,17 +305,13 @@ def _weights(positions: tf.Tensor, there: Any, size: int, training: bool) -> tf.
     return valid
 
 
-def _arrays(nest: Any, dtype: str) -> Any:
+def _arrays(argument: str, nest: Any, dtype: str) -> Any:
     """Arrays; a list of arrays becomes a tuple, since a dataset makes one tensor of a list."""
     if isinstance(nest, Mapping):
-        return {key: _arrays(value, dtype) for key, value in nest.items()}
+        return {key: _arrays(argument, value, dtype) for key, value in nest.items()}
     if isinstance(nest, (list, tuple)) and all(hasattr(each, "shape") for each in nest):
-        return tuple(_arrays(each, dtype) for each in nest)
-    array = np.asarray(nest)
-    if array.dtype.kind == "O" and array.size and all(isinstance(x, str) for x in array.flat):
-        array = array.astype(str)
-    if array.dtype.kind == "O" or not array.ndim:
-        raise SettingError("x", type(nest).__name__, "is not an array", "a NumPy array")
+        return tuple(_arrays(argument, each, dtype) for each in nest)
+    array = data_checks.array(argument, nest)
     return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
 
 

@@ -51,9 +51,11 @@ class GivenTask(Task):
             SettingError: the loss or a metric is not the mean of a value for each example.
         """
         self._inputs, self._targets = inputs, targets
-        self._loss, self._given = loss, metrics
+        self._loss, self._given = loss, () if metrics is None else metrics
         self._names = tuple(output_names)
         losses.check_loss(loss)
+        for argument, given in (("loss", loss), ("metrics", self._given)):
+            losses.check_outputs(argument, given, self._names)
         self._metrics = [*self._made(), RowCount()]
         names = ["loss", *(metric.name for metric in self._metrics)]
         for name in names:
@@ -76,22 +78,38 @@ class GivenTask(Task):
             raise SettingError(
                 "metrics", self._given, "is not a list", f"metrics=[{self._given!r}]"
             )
-        if len(self._names) < 2:
-            given = self._given
+        names, given = self._names, self._given
+        if not names and isinstance(given, Mapping):
+            names = tuple(given)  # of a function that builds the model: checked with its outputs
+        if len(names) < 2:
             if isinstance(given, Mapping):
                 [given] = given.values() if given else [()]
             flat = given if isinstance(given, (list, tuple)) else [given]
-            return [OfOutput(_mean(each), "", self._finder(0)) for each in flat]
+            finder = self._finder(names[0] if names else "")
+            return [OfOutput(_mean(each), "", finder) for each in flat]
         found: list[Metric] = []
-        for place, name in enumerate(self._names):
+        for place, name in enumerate(names):
             output = losses.Output(name, None, None)
-            own = losses.by_output(self._given, output, place, alone=False)
+            own = losses.by_output(given, output, place, alone=False)
             flat = own if isinstance(own, (list, tuple)) else [] if own is None else [own]
-            found += [OfOutput(_mean(each), name, self._finder(place)) for each in flat]
+            found += [OfOutput(_mean(each), name, self._finder(name)) for each in flat]
         return found
 
-    def _finder(self, place: int) -> Callable[[Any, Any], losses.Output]:
-        return lambda targets, outputs: self._pairs(targets, outputs)[place]
+    def _finder(self, name: str) -> Callable[[Any, Any], losses.Output]:
+        def find(targets: Any, outputs: Any) -> losses.Output:
+            pairs = self._pairs(targets, outputs)
+            return next((each for each in pairs if each.name == name), pairs[0])
+
+        return find
+
+    def _check_metrics_of(self, names: Sequence[str]) -> None:
+        """Checks the metrics of a model that did not say its outputs before it was built."""
+        losses.check_outputs("metrics", self._given, names)
+        by_output = self._names or isinstance(self._given, Mapping)
+        if len(names) > 1 and self._given and not by_output:
+            problem = f"do not say which of the outputs they are for ({', '.join(names)})"
+            use = f"metrics={{{names[0]!r}: […]}}"
+            raise SettingError("metrics", f"{len(self._given)} metrics", problem, use)
 
     def _pairs(self, targets: Any, outputs: Any) -> list[losses.Output]:
         return losses.outputs_of(targets[0], outputs, self._names)
@@ -116,6 +134,7 @@ class GivenTask(Task):
             lambda spec: tf.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
             self._targets,
         )
+        self._check_metrics_of([each.name for each in self._pairs((targets,), outputs)])
         try:
             values = self.losses(outputs, (targets,), tf.float32, None)
         except UserError:

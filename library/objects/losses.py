@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from stagecraft.objects.keras_names import kind_of, name_of
+from stagecraft.objects.keras_names import kind_of, name_of, near
 from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
@@ -70,6 +71,31 @@ def by_output(given: Any, output: Output, place: int, alone: bool) -> Any:
     return given
 
 
+def check_outputs(argument: str, given: Any, names: Sequence[str]) -> None:
+    """Refuses a part of ``loss`` or ``metrics`` for an output that the model lacks.
+
+    Args:
+        names: of the outputs; "" or nothing: not known.
+
+    Raises:
+        SettingError: a key is no output's name, or a list has another length than the outputs.
+    """
+    known = [name for name in names if name]
+    if isinstance(given, Mapping) and known:
+        for key in given:
+            if key not in known:
+                problem = f"is no output of the model, which has {', '.join(known)}"
+                alike = difflib.get_close_matches(str(key), known, n=1)
+                raise SettingError(argument, key, problem, " or ".join(alike or known))
+    elif isinstance(given, Mapping) and len(given) > len(names) == 1:
+        problem = "are more than the model's only output"
+        raise SettingError(argument, " and ".join(map(str, given)), problem, "one of them")
+    elif isinstance(given, (list, tuple)) and given and len(names) > 1 and len(given) != len(names):
+        problem = f"do not fit the {len(names)} outputs ({', '.join(known)})"
+        use = "a dictionary by output, or a list with one part for each"
+        raise SettingError(argument, f"{len(given)} parts", problem, use)
+
+
 def check_loss(loss: Any) -> None:
     """Refuses losses that are no mean over the examples.
 
@@ -96,6 +122,7 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
     Args:
         weights: of the examples, ``[batch, …]``; None: 1.
     """
+    check_outputs("task.loss", loss, [output.name for output in found])
     alone, parts = len(found) == 1, []
     for place, output in enumerate(found):
         own = by_output(loss, output, place, alone and not isinstance(loss, (list, tuple)))
@@ -131,7 +158,9 @@ def _loss(given: Any, target: Any, value: Any) -> Any:
         if isinstance(found, type):
             found = found()
     except (TypeError, ValueError) as error:
-        raise SettingError("task.loss", given, f"is refused by Keras: {said(error)}") from error
+        use = near(keras.losses, given, *_ENTROPY)
+        problem = "does not exist" if use else f"is refused by Keras: {said(error)}"
+        raise SettingError("task.loss", given, problem, use) from error
     if isinstance(found, keras.losses.Loss):
         return found
     if not callable(found):

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.objects.keras_names import kind_of, name_of
+from stagecraft.objects.keras_names import kind_of, name_of, near
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
@@ -64,7 +64,9 @@ def _function(value: Any) -> Callable[[Any, Any], Any]:
         if isinstance(found, type):
             found = found()
     except (TypeError, ValueError) as error:
-        raise SettingError("task.metrics", value, f"is refused by Keras: {said(error)}") from error
+        use = near(keras.metrics, value, "auc", *_ACCURACY)
+        problem = "does not exist" if use else f"is refused by Keras: {said(error)}"
+        raise SettingError("task.metrics", value, problem, use) from error
     if not isinstance(found, keras.metrics.Metric) and callable(found):
         return found
     kind, wrapper = type(found), keras.metrics.MeanMetricWrapper

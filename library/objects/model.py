@@ -213,7 +213,10 @@ def specs(model: Any, input_shape: Any = None) -> Any:
 
 
 def output_names(model: Any) -> Sequence[str]:
-    """Names of a functional model's outputs; () of other models."""
+    """Names of a functional model's outputs, or the keys of a dictionary; () of other models."""
+    structure = getattr(model, "_outputs_struct", None)  # private: the outputs as they were given
+    if isinstance(structure, Mapping):
+        return tuple(structure)
     return tuple(getattr(model, "output_names", None) or ())
 
 

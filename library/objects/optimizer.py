@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from stagecraft import given
+from stagecraft.objects.keras_names import near
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
@@ -128,7 +129,10 @@ def _found(optimizer: Any) -> keras.optimizers.Optimizer:
         found = keras.optimizers.get(optimizer)
     except (TypeError, ValueError) as error:
         raise SettingError(
-            "train.optimizer", optimizer, f"is refused by Keras: {said(error)}", "adam"
+            "train.optimizer",
+            optimizer,
+            f"is refused by Keras: {said(error)}",
+            near(keras.optimizers, optimizer).lower() or "adam",
         ) from error
     if not isinstance(found, keras.optimizers.Optimizer):
         raise SettingError(

@@ -60,14 +60,18 @@ p3.8xlarge with four V100 (aws.amazon.com/ec2/instance-types/p3)."""
 _DEVICES = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
 
 
-def parse(text: str) -> tuple[int, Accelerator]:
-    """Parses a number of devices, such as ``"4xA100-40GB"``."""
+def parse(text: str, setting: str = "--devices") -> tuple[int, Accelerator]:
+    """Parses a number of devices, such as ``"4xA100-40GB"``.
+
+    Raises:
+        SettingError: the text is none; ``setting`` names it.
+    """
     match = _DEVICES.fullmatch(text.strip())
     count = int(match[1] or 1) if match else 0
     by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
     if not match or not count or match[2].lower() not in by_name:
         raise SettingError(
-            "--devices",
+            setting,
             repr(text),
             "is not valid",
             f"NUMBERxDEVICE, such as 4xA100-40GB; the devices are {', '.join(ACCELERATORS)}",

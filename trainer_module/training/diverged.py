@@ -7,7 +7,9 @@ import math
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 
-_RATE = "Lower train.learning_rate, or raise train.warmup_steps."
+RATE = "Lower train.learning_rate, or raise train.warmup_steps."
+
+INPUTS = "the output of preprocessing_fn"
 
 
 class DivergedError(UserError):
@@ -42,10 +44,10 @@ def in_evaluation(step: int, loss: float, precision: str, kept: str) -> Diverged
 def _cause(updates: int, loss: float, precision: str) -> str:
     half = precision == "mixed_float16"
     if updates and not half:
-        return _RATE
+        return RATE
     if updates:
         return (
-            f"{_RATE} If that does not help, a value exceeds the range of float16 (65,504): use "
+            f"{RATE} If that does not help, a value exceeds the range of float16 (65,504): use "
             "parallel.precision: mixed_bfloat16 or float32."
         )
     if half:
@@ -58,6 +60,5 @@ def _cause(updates: int, loss: float, precision: str) -> str:
     return (
         "No weight has changed yet, so train.learning_rate is not the cause. Either the inputs are "
         "not finite, or an operation of the model yields such values, for example a division by 0 "
-        "or the logarithm of 0. Check the output of preprocessing_fn, and the model's operations "
-        "and initial weights."
+        f"or the logarithm of 0. Check {INPUTS}, and the model's operations and initial weights."
     )

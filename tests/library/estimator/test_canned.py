@@ -147,7 +147,9 @@ REFUSED = {
     "label_vocabulary": lambda: E.LinearClassifier(AGE, label="y", label_vocabulary=["a"]),
     "loss_reduction": lambda: E.LinearRegressor(AGE, label="y", loss_reduction="sum"),
     "optimizer": lambda: E.LinearRegressor(AGE, label="y", optimizer=3),
-    "train.optimizer": lambda: E.LinearRegressor(AGE, label="y", optimizer="Frtl"),
+    "linear_optimizer": lambda: E.DNNLinearCombinedRegressor(AGE, "Frtl", label="y"),
+    "weight_column": lambda: E.LinearRegressor(AGE, label="y", weight_column="age"),
+    "dnn_hidden_units": lambda: E.DNNLinearCombinedRegressor(dnn_feature_columns=AGE, label="y"),
     "dnn_feature_columns: job": lambda: E.DNNRegressor(UNITS, {"job": JOB}, label="y"),
     "linear_feature_columns: job": lambda: E.LinearRegressor(
         {"job": E.Embedding(JOB, 2)}, label="y"
@@ -167,7 +169,10 @@ REFUSED = {
         label="y",
     ),
     "linear_feature_columns": lambda: E.DNNLinearCombinedRegressor(label="y"),
-    "task.args.label": lambda: E.LinearRegressor(AGE, label="age"),
+    "label": lambda: E.LinearRegressor(AGE, label="age"),
+    "train.optimizer_args": lambda: E.LinearRegressor(
+        AGE, label="y", optimizer={"name": "ftrl", "rate": 1}
+    ).settings(),
     "dnn_optimizer": lambda: E.DNNLinearCombinedRegressor(
         AGE,
         {"name": "sgd", "momentum": 0.1},
@@ -193,3 +198,13 @@ def test_settings_travel():
     again = type(settings).from_flat(json.loads(json.dumps(settings.flat())))
     assert again.task.found is canned.task
     assert again == settings
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "classes", "use"),
+    [("abc", 2, "n_classes=3"), ("ab", 3, "n_classes=2"), ("aab", 3, '["no", "yes"]')],
+)
+def test_labels_that_are_not_as_many_as_classes(vocabulary, classes, use):
+    with pytest.raises(SettingError) as caught:
+        E.LinearClassifier(AGE, label="y", n_classes=classes, label_vocabulary=list(vocabulary))
+    assert (caught.value.setting, caught.value.suggestion) == ("label_vocabulary", use)

@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "a callback of rates": ("callbacks", {"callbacks": [keras.callbacks.ReduceLROnPlateau()]}),
     "no callback": ("callbacks", {"callbacks": [object()]}),
     "no targets": ("y", {"y": None}),
-    "arrays of other lengths": ("x", {"y": Y[:3]}),
+    "arrays of other lengths": ("y", {"y": Y[:3]}),
     "no examples": ("x", {"x": X[:0], "y": Y[:0]}),
     "text": ("x", {"x": "data.csv"}),
     "a batch size of 0": ("batch_size", {"batch_size": 0}),
