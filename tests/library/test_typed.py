@@ -30,8 +30,45 @@ def train(model: Any, x: Any, y: Any) -> float:
     return losses[-1] + logs["loss"] + engine.step
 
 
+class Doubled(sc.Metric):
+    name = "doubled"
+    size = 1
+
+
+INCOME = sc.estimator.DNNLinearCombinedClassifier(
+    linear_feature_columns={"job": sc.estimator.Hashed(10)},
+    dnn_feature_columns={"age": sc.estimator.Numeric()},
+    dnn_hidden_units=[8],
+    label="income",
+)
+
+
+def model_fn(features: Any, labels: Any, mode: str) -> sc.estimator.EstimatorSpec:
+    return sc.estimator.EstimatorSpec(mode, loss=features["age"] - labels)
+
+
+HOUSES = sc.estimator.from_model_fn(
+    model_fn, features={"age": sc.estimator.Numeric()}, labels="price"
+)
+
+
+def run_fn(fn_args: Any) -> None:
+    task: sc.Task = sc.ExamplesTask("tips_xf", loss="binary_crossentropy", metrics=["auc"])
+    sc.train(fn_args, task=task, model="my:model", parallel=sc.Parallel(accumulate=2), steps=3)
+    sc.train(fn_args, task=INCOME.task, model=INCOME.model, **INCOME.train_settings)
+    sc.train(fn_args, task=HOUSES.task, model=HOUSES.model)
+    weights = sc.estimator.load("model.ckpt-1000", INCOME)
+    print(len(weights), sc.__version__, sc.Batch(None, None, None))
+
+
+def tuner_fn(fn_args: Any) -> Any:
+    return sc.tuner_fn(fn_args, space={"train.learning_rate": [0.1]}, model="my:model", task="taxi")
+
+
 try:
     train(None, None, None)
+except sc.UserError as other:
+    print(other.suggestion)
 except sc.SettingError as error:
     name: str = error.setting
 """
