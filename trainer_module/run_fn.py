@@ -10,10 +10,10 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.optimization.loss import chosen
-from stagecraft.trainer_module.parallel import cluster, strategy, topology
-from stagecraft.trainer_module.processes import events, preemption, rendezvous
+from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
 from stagecraft.trainer_module.training.callbacks import Callbacks
@@ -44,16 +44,7 @@ def run_fn(fn_args: Any) -> None:
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)
         return
-    devices = topology.resolve(parallel)
-    members = cluster.training(parallel)
-    chief = members is None or members.is_chief
-    own = strategy.find(parallel.strategy)
-    if members is not None and members.role in own.serves:
-        events.emit("started")
-        own.serve()
-    with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
-        connected = connect(devices, parallel)
-    events.emit("started")
+    devices, chief, connected = join(parallel)
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
         context.check_loss()

@@ -24,10 +24,10 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
-from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.factory import join, make_engine
 from stagecraft.trainer_module.engines.training import Engine
-from stagecraft.trainer_module.parallel import cluster, strategy, topology
-from stagecraft.trainer_module.processes import events, rendezvous
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.training import gradient_registry
 from stagecraft.trainer_module.training.loop import Loop
 
@@ -59,16 +59,7 @@ class Training:
         """
         settings = self.job.settings
         train, parallel, data = settings.train, settings.parallel, self.data
-        devices = topology.resolve(parallel)
-        members = cluster.training(parallel)
-        chief = members is None or members.is_chief
-        own = strategy.find(parallel.strategy)
-        if members is not None and members.role in own.serves:
-            events.emit("started")
-            own.serve()
-        with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
-            connected = connect(devices, parallel)
-        events.emit("started")
+        devices, chief, connected = join(parallel)
         if data.short:
             self._check_short()
         history = History(params={"epochs": self.epochs, "steps": data.steps,

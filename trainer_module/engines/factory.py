@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import cluster, strategy
+from stagecraft.trainer_module.parallel import topology as topologies
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.processes import loopback
+from stagecraft.trainer_module.processes import events, loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
@@ -24,6 +27,34 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     if members is not None:
         loopback.restrict(members.address)
     return connected
+
+
+class Joined(NamedTuple):
+    """This process, as a part of a topology."""
+
+    devices: Topology
+    chief: bool
+    """Whether it decides for all processes."""
+    connected: tf.distribute.Strategy | None
+
+
+def join(parallel: ParallelSettings) -> Joined:
+    """Reserves the devices and meets the other processes; a process that only serves stays here.
+
+    Raises:
+        UserError: the machine lacks the devices, or ``TF_CONFIG`` does not fit.
+        PeersMissingError: a peer does not listen in time.
+    """
+    devices = topologies.resolve(parallel)
+    members = cluster.training(parallel)
+    own = strategy.find(parallel.strategy)
+    if members is not None and members.role in own.serves:
+        events.emit("started")
+        own.serve()
+    with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
+        connected = connect(devices, parallel)
+    events.emit("started")
+    return Joined(devices, members is None or members.is_chief, connected)
 
 
 def make_engine(
