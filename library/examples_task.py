@@ -194,7 +194,7 @@ class ExamplesTask(Task):
 
     @functools.cached_property
     def _keras_loss(self) -> Any:
-        """A name of ours, such as ``kldivergence``, as Keras's class."""
+        """The loss, with a name of ``train.loss`` as the name of Keras's class."""
         if isinstance(self.loss, str) and self.loss not in ("crossentropy", "ce"):
             entry = registries.LOSSES.get(self.loss)
             return getattr(entry, "class_name", entry.name)

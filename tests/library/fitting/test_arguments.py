@@ -47,7 +47,7 @@ class Unserializable(keras.Model):
         return self.layer(inputs)
 
     def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError("no configuration")
+        raise TypeError("no configuration")
 
 
 class Batches(keras.callbacks.Callback):
