@@ -36,6 +36,12 @@ class ParallelSettings(Settings):
         description="parts of the model on the device of each stage, which take turns "
         "(interleaved 1f1b); more than 1 makes the bubble smaller, and copies more",
     )
+    shards: int = Field(
+        default=1,
+        ge=1,
+        description="devices of each stage, over which its large layers are split (tensor "
+        "parallelism); more than 1 needs grid",
+    )
     cuts: str = Field(
         default="auto",
         description="where the model is cut: auto, or the last layer of each part except the "

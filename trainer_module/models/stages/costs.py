@@ -68,6 +68,17 @@ class StageCost:
     """The weights that other stages use as well; they are among ``parameters``."""
     kind: str
     """Equal for stages with the same operations on the same shapes, forward and backward."""
+    split_parameters: int = 0
+    """The part of ``parameters`` that ``parallel.shards`` divides; of it,"""
+    split_trainable: int = 0
+    """those that training changes."""
+    split_flops: int = 0
+    """The part of ``flops`` that shards divide."""
+    split_activation_bytes: int = 0
+    """The part of ``activation_bytes`` that shards divide."""
+    shard_bytes: int = 0
+    """Bytes that the first shard sends to each other shard, and receives from it, in the forward
+    pass; as many in the backward pass."""
 
 
 def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
