@@ -1,4 +1,4 @@
-"""Workers x replicas x stages: a model cut over devices, copied within and between processes.
+"""Workers x replicas x stages x shards: a model cut over devices, within and between processes.
 
 ``tf.device`` around a forward pass and one gradient tape would leave the whole backward pass on the
 first device. So each stage has a tape of its own, and its vector-Jacobian product is taken under
@@ -28,6 +28,8 @@ from stagecraft.trainer_module.engines.training import Copies, Engine, Variable,
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.shards.split import Joined, Split
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, ema
@@ -58,8 +60,17 @@ class GridEngine(Engine):
             self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
         models = partition.split(self._template, cuts)
+        self.shards = ModelShards(models, parallel.shards) if parallel.shards > 1 else None
         self._stages = [
-            Stage(model, parallel.jit, parallel.remat, parallel.parts, self._dtype, models[:number])
+            Stage(
+                model,
+                parallel.jit,
+                parallel.remat,
+                parallel.parts,
+                self._dtype,
+                models[:number],
+                self.shards,
+            )
             for number, model in enumerate(models)
         ]
         examine.check(self._stages, parallel)
@@ -70,8 +81,11 @@ class GridEngine(Engine):
         for replica in range(topology.replicas):
             row: list[StageReplica] = []
             for number, stage in enumerate(self._stages):
-                device = topology.device(replica, number)
-                row.append(StageReplica(stage, device, replica, number, train, row, divided))
+                for shard in range(parallel.shards):
+                    device = topology.device(replica, number, shard)
+                    row.append(
+                        StageReplica(stage, device, replica, number, train, row, divided, shard)
+                    )
             self._grid.append(row)
         self._pipelines = [
             ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
@@ -95,10 +109,11 @@ class GridEngine(Engine):
         return metrics, self._commit(finite, metrics.loss, lambda: self._update(sums))
 
     def _reduced(self, batch: Batch) -> list[list[PartialSums]]:
-        """Per replica and stage: sums over the global batch, the same on all of the replicas."""
+        """Per replica and shard: sums over the global batch, the same on all replicas."""
         steps, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
-        values = [[stage_replica.read() for stage_replica in row] for row in self._grid]
+        numbers = range(len(self._stages))
+        values = [[pipeline.read(number) for number in numbers] for pipeline in self._pipelines]
         # Replica by replica, in each step by accumulation step, in each microbatch by microbatch.
         shape = [self._topology.replicas, steps, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
@@ -190,10 +205,10 @@ class GridEngine(Engine):
 
     def _metrics(self, sums: list[list[PartialSums]]) -> step_metrics.StepMetrics:
         """Metrics of the global batch; the loss includes the stages' penalties."""
+        of_stages = [partial.metrics for partial in sums[0] if partial.metrics]
         with tf.device("CPU:0"):
             return step_metrics.StepMetrics(
-                tf.add_n([partial.metrics[0] for partial in sums[0]]),
-                tf.identity(sums[0][-1].metrics[1]),
+                tf.add_n([metrics[0] for metrics in of_stages]), tf.identity(of_stages[-1][1])
             )
 
     def _update(self, sums: list[list[PartialSums]]) -> None:
@@ -236,13 +251,20 @@ class GridEngine(Engine):
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         sums = self._reduced(batch)
-        gradients = {}
+        slices: dict[str, list[tf.Tensor]] = {}
+        splits: dict[str, Split] = {}
         for stage_replica, *column in zip(self._grid[0], *sums, strict=True):
+            splits |= stage_replica.splits
             of_replicas = zip(*(partial.gradients for partial in column), strict=True)
             for variable, parts in zip(stage_replica.weights, of_replicas, strict=True):
                 with tf.device("CPU:0"):
-                    whole = division.joined(parts, variable.shape) if self._divides else parts[0]
-                gradients[variable.path] = whole
+                    own = division.joined(parts, variable.shape) if self._divides else parts[0]
+                    slices.setdefault(variable.path, []).append(tf.identity(own))
+        with tf.device("CPU:0"):
+            gradients = {
+                path: tf.concat(parts, splits[f"model/{path}"].axis) if len(parts) > 1 else parts[0]
+                for path, parts in slices.items()
+            }
         return self._metrics(sums).loss, gradients
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
@@ -250,10 +272,12 @@ class GridEngine(Engine):
         passes_back = self._pipelines[0].passes_back
         reached = [all(map(any, passes_back[k + 1 :])) for k in range(len(self._stages))]
         placed = {
-            (replica, stage): stage_replica
+            (replica, *divmod(place, self._settings.parallel.shards)): stage_replica
             for replica, row in enumerate(self._grid)
-            for stage, stage_replica in enumerate(row)
+            for place, stage_replica in enumerate(row)
         }
+        # The other shards of a stage without divided layers have nothing to do.
+        placed = {place: each for place, each in placed.items() if each.trainable or not place[2]}
         placement.check_stage_replicas(
             ops,
             {place: stage_replica.device for place, stage_replica in placed.items()},
@@ -262,7 +286,10 @@ class GridEngine(Engine):
                 for place, stage_replica in placed.items()
                 if reached[place[1]]
                 # A gradient that only travels through a stage has no ops of its own.
-                and (any(stage_replica.connected) or passes_back[place[1]] == [True])
+                and (
+                    any(stage_replica.connected)
+                    or (passes_back[place[1]] == [True] and not place[2])
+                )
             ],
         )
 
@@ -270,16 +297,15 @@ class GridEngine(Engine):
         with tf.device("CPU:0"):
             cut = batches.cut(batch, self._topology.replicas, -1)
         sums = []
-        for replica, row in enumerate(self._grid):
+        for replica, pipeline in enumerate(self._pipelines):
             part = batches.take(cut, replica)
             hidden = part.inputs
-            for stage_replica in row:
-                weights, state = stage_replica.read(averaged=True)
-                with stage_replica.scope("evaluate"):
-                    hidden = tf.nest.map_structure(tf.identity, hidden)
-                    hidden = stage_replica.stage.infer(weights, state, hidden)
-            with row[-1].scope("evaluate"):
-                sums.append(self.objective.evaluation(hidden, part))
+            last = len(self._stages) - 1
+            for number in range(last + 1):
+                with pipeline.scope(number, "evaluate"):
+                    hidden = pipeline.infer(number, hidden)
+                    if number == last:
+                        sums.append(self.objective.evaluation(hidden, part))
         with tf.device("CPU:0"):
             return self._workers.all_reduce(tf.add_n(sums))
 
@@ -289,27 +315,35 @@ class GridEngine(Engine):
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
-        values: dict[str, np.ndarray] = {}
-        for stage_replica in self._grid[0]:
-            values |= {v.path: v.numpy() for v in (*stage_replica.weights, *stage_replica.state)}
-            averages = zip(stage_replica.weights, stage_replica.ema_weights, strict=False)
-            values |= {variable.path: average.numpy() for variable, average in averages}
-        return values
+        variables = self._model_variables()
+        values = {name: each for name, each in variables.items() if name.startswith("model/")}
+        values |= {name: each for name, each in variables.items() if name.startswith("ema/")}
+        return {name.partition("/")[2]: np.asarray(each.numpy()) for name, each in values.items()}
 
     def _model_variables(self) -> dict[str, Variable]:
         """Variables of the model, with the names of an engine without stages."""
         shared: dict[str, list[Any]] = {}
         own: list[tuple[str, Variable]] = []
+        slices: dict[str, list[list[Any]]] = {}
+        splits: dict[str, Split] = {}
         for column in zip(*self._grid, strict=True):
+            splits |= column[0].splits
             for same in zip(*(stage_replica.named() for stage_replica in column), strict=True):
                 name, variables = same[0][0], [variable for _, variable in same]
                 if name in column[0].shared:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)
-                elif name in column[0].slot_shapes:
-                    own.append((name, division.Slices(variables, column[0].slot_shapes[name])))
+                    continue
+                if name in column[0].slot_shapes:
+                    variables = [division.Slices(variables, column[0].slot_shapes[name])]
+                if name in splits:
+                    slices.setdefault(name, []).append(variables)
                 else:
-                    own.append((name, Copies(variables)))
-        return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own])
+                    own.append((name, variables[0] if len(variables) == 1 else Copies(variables)))
+        joined = [
+            (name, Copies(Joined(of_shards, splits[name]) for of_shards in zip(*all_, strict=True)))
+            for name, all_ in slices.items()
+        ]
+        return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own, *joined])
 
 
 def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list[PartialSums]:
@@ -320,7 +354,7 @@ def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list
     totals: dict[int, tf.Tensor] = {}
     connected: dict[int, bool] = {}
     for stage_replica, partial in zip(row, sums, strict=True):
-        uses = zip(stage_replica.stage.trainable, stage_replica.holders, strict=True)
+        uses = zip(stage_replica.trainable, stage_replica.holders, strict=True)
         for (weight, holder), gradient, has in zip(
             uses, partial.gradients, stage_replica.connected, strict=True
         ):

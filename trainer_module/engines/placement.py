@@ -28,10 +28,13 @@ _PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg"
 _EDGE = re.compile(r"/_\d+$")
 """End of the name of an op that TensorFlow put on an edge between two devices."""
 
-_STAGE_REPLICA = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
+_STAGE_REPLICA = re.compile(r"replica(\d+)_stage(\d+)(?:_shard(\d+))?/([a-z]+)")
 _DEVICE = re.compile(r"device:(\w+:\d+)$")
 
 _EXAMPLES = 3
+
+Place = tuple[int, int, int]
+"""Replica, stage and shard."""
 
 
 class Op(NamedTuple):
@@ -69,32 +72,34 @@ def _ops(graph: Any) -> Iterator[Op]:
 
 def check_stage_replicas(
     ops: Sequence[Op],
-    devices: Mapping[tuple[int, int], str],
-    backward: Collection[tuple[int, int]],
+    devices: Mapping[Place, str],
+    backward: Collection[Place],
 ) -> None:
-    """Checks the device of the ops of each (replica, stage) in a training step."""
-    seen: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
+    """Checks the device of the ops of each (replica, stage, shard) in a training step."""
+    seen: dict[Place, set[str]] = collections.defaultdict(set)
     wrong = []
     for op in ops:
         if not (match := _STAGE_REPLICA.search(op.name)):
             continue
-        place = int(match[1]), int(match[2])
-        seen[place].add("backward" if GRADIENT in op.name else match[3])
+        place = int(match[1]), int(match[2]), int(match[3] or 0)
+        seen[place].add("backward" if GRADIENT in op.name else match[4])
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
         if op.device != devices[place] and not on_host:
             wrong.append(_elsewhere(op, devices[place]))
     _refuse(wrong)
     missing = [
-        (
-            f"replica {replica}, stage {stage}",
-            f"no {part} ops of replica {replica}, stage {stage} on {device}",
-        )
-        for (replica, stage), device in devices.items()
+        (_named(place), f"no {part} ops of {_named(place)} on {device}")
+        for place, device in devices.items()
         for part in ("forward", "backward")
-        if part not in seen[replica, stage] and (part == "forward" or (replica, stage) in backward)
+        if part not in seen[place] and (part == "forward" or place in backward)
     ]
     _refuse(missing)
+
+
+def _named(place: Place) -> str:
+    replica, stage, shard = place
+    return f"replica {replica}, stage {stage}" + (f", shard {shard}" if shard else "")
 
 
 def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:

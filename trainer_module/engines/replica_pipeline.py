@@ -5,8 +5,10 @@ In the order of :mod:`stagecraft.trainer_module.planning.schedule`, which draws 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,6 +17,8 @@ from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
+from stagecraft.trainer_module.models.shards import group as groups
+from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -30,7 +34,7 @@ class PartialSums(NamedTuple):
     changed: dict[int, tf.Tensor]
     metrics: list[tf.Tensor]
     """``[penalty]``; in the last stage ``[loss, Objective.sums]``. The sum of all stages' first
-    values is the loss."""
+    values is the loss. Only the first shard of a stage has them."""
 
 
 class ReplicaPipeline:
@@ -43,12 +47,19 @@ class ReplicaPipeline:
         parts: int,
         objective: Objective,
     ):
-        """``parts``: into how many the global batch is divided, over all replicas."""
-        self.stages = stages
+        """Takes the stages in order, each with its shards.
+
+        Args:
+            parts: into how many the global batch is divided, over all replicas.
+        """
+        parallel, count = settings.parallel, settings.parallel.shards
+        self._shards = [stages[k : k + count] for k in range(0, len(stages), count)]
+        """Per stage: its shards."""
+        self.stages = [shards[0] for shards in self._shards]
+        """Per stage: its first shard, which computes everything that is not divided."""
         self._objective = objective
         self._train = settings.train
         self._dtype = step_metrics.metrics_dtype(settings)
-        parallel = settings.parallel
         self._passes = schedule.in_order(
             parallel.schedule, parallel.microbatches, parallel.stages, parallel.virtual_stages
         )
@@ -56,7 +67,7 @@ class ReplicaPipeline:
         self._parts = parts
         self.passes_back: list[list[bool]] = [[]]
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
-        for stage in stages[:-1]:
+        for stage in self.stages[:-1]:
             of_inputs = self.passes_back[-1] or [False] * len(stage.stage.model.inputs)
             self.passes_back.append(functional.have_gradients(stage.stage.model, of_inputs))
 
@@ -68,7 +79,7 @@ class ReplicaPipeline:
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> list[PartialSums]:
-        """All microbatches forward and backward; the sums of each stage.
+        """All microbatches forward and backward; the sums of each shard of each stage.
 
         Data dependencies order the passes across devices. On a device, each pass waits for the one
         before it: otherwise the executor would alternate between all microbatches.
@@ -80,11 +91,11 @@ class ReplicaPipeline:
         """
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
-        sums: dict[int, PartialSums] = {}
+        sums: dict[int, list[PartialSums]] = {}
         latest: list[list[tf.Tensor]] = [[] for _ in range(self._devices)]
         for direction, k, m in self._passes:
             device = k % self._devices
-            with self.stages[k].scope(f"{direction}{m}", after=latest[device]):
+            with self.scope(k, f"{direction}{m}", latest[device]):
                 if direction == schedule.FORWARD:
                     part = batches.take(batch, m)
                     source = passed[k - 1, m].outputs if k else part.inputs
@@ -100,10 +111,56 @@ class ReplicaPipeline:
                     gradients, back = self._backward(k, values[k][0], forward, arrived, scale)
                 latest[device] = [*gradients, *back.values()]
                 incoming[k - 1, m] = back
-            with self.stages[k].scope("accumulate"):
-                new = PartialSums(gradients, forward.changed, self._metrics(forward))
-                sums[k] = step_metrics.plus(sums[k], new) if k in sums else new
-        return [sums[k] for k in range(len(self.stages))]
+            new = self._of_shards(k, gradients, forward)
+            sums[k] = [
+                self._plus(shard, sums[k][place], each) if k in sums else each
+                for place, (shard, each) in enumerate(zip(self._shards[k], new, strict=True))
+            ]
+        return [each for k in range(len(self.stages)) for each in sums[k]]
+
+    def read(self, number: int, averaged: bool = False) -> Values:
+        """Weights and state of a stage, each on its shard's device."""
+        read = [shard.read(averaged) for shard in self._shards[number]]
+        return [w for weights, _ in read for w in weights], [v for _, state in read for v in state]
+
+    def infer(self, number: int, inputs: Nest) -> Nest:
+        """The outputs of a stage in an evaluation."""
+        weights, state = self.read(number, averaged=True)
+        inputs = tf.nest.map_structure(tf.identity, inputs)
+        return self.stages[number].stage.infer(weights, state, inputs)
+
+    @contextlib.contextmanager
+    def scope(self, number: int, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
+        """In the block, ops run on a stage's device, and on those of its other shards."""
+        shards = self._shards[number]
+        with self.stages[number].scope(part, after):
+            if len(shards) == 1:
+                yield
+                return
+            scopes = [functools.partial(shard.scope, part) for shard in shards]
+            with groups.active(ShardGroup(scopes, self.stages[number].stage.jit)):
+                yield
+
+    def _of_shards(
+        self, number: int, gradients: Sequence[tf.Tensor], forward: _Forward
+    ) -> list[PartialSums]:
+        """Each shard's part of the results of a pass."""
+        rest, owner = iter(gradients), self.stages[number].stage.owner
+        parts = []
+        for shard in self._shards[number]:
+            with shard.scope("accumulate"):
+                own = [tf.identity(next(rest)) for _ in shard.trainable]
+                changed = {
+                    i: tf.identity(v) for i, v in forward.changed.items() if owner(i) == shard.shard
+                }
+                metrics = self._metrics(forward) if shard.shard == 0 else []
+                parts.append(PartialSums(own, changed, metrics))
+        return parts
+
+    @staticmethod
+    def _plus(shard: StageReplica, one: PartialSums, other: PartialSums) -> PartialSums:
+        with shard.scope("accumulate"):
+            return PartialSums(*step_metrics.plus(one, other))
 
     def _forward(
         self,
@@ -156,7 +213,9 @@ class ReplicaPipeline:
             seeds.append(one / divisor)
         raw = passed.tape.gradient(targets, sources, output_gradients=seeds)
         gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
-        self.stages[number].connected = has_gradient
+        flags = iter(has_gradient)
+        for shard in self._shards[number]:
+            shard.connected = [next(flags) for _ in shard.trainable]
         back = dict(zip(wanted, raw[len(weights) :], strict=True))
         # Nothing goes back through a gradient that a layer stops.
         for index, gradient in back.items():

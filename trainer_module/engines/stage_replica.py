@@ -4,6 +4,8 @@
     replica 1:  stage(1, 0) on CPU:3 -> stage(1, 1) on CPU:4 -> stage(1, 2) on CPU:5
 
 Replicas are the rows of the grid, stages its columns; a column holds equal variables, bit for bit.
+With ``parallel.shards``, each stage has a column for each of its shards. The first shard holds the
+variables that are not divided.
 
 The first stage that uses a weight holds it, with its slots and EMA weight. A later stage of the
 replica that uses it too (a *tied* weight, such as an embedding that also makes the logits) copies
@@ -23,17 +25,18 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines import division
+from stagecraft.trainer_module.models.shards.split import Slice, Split
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
-SCOPE = "replica{replica}_stage{stage}"
+SCOPE = "replica{replica}_stage{stage}{shard}"
 """Name scope of all ops of a stage replica; the placement check goes by it."""
 
 
 class StageReplica:
-    """One replica (row) of one stage (column), with its variables on ``device``."""
+    """One replica (row) of one stage, or of a shard of it (column), on ``device``."""
 
     def __init__(
         self,
@@ -44,32 +47,41 @@ class StageReplica:
         train: TrainSettings,
         before: Sequence[StageReplica] = (),
         divided: int = 1,
+        shard: int = 0,
     ):
         """Makes the variables.
 
         Args:
             before: the stages before, of the same replica.
             divided: number of replicas that divide the slots.
+            shard: of the stage.
         """
-        self.stage = stage
+        self.stage, self.shard = stage, shard
+        self.trainable = [each for each in stage.trainable if _shard(each) == shard]
+        """What of ``Stage.trainable`` this shard uses."""
+        variables = [*self.trainable, *(v for v in stage.state if _shard(v) == shard)]
         self._replica, self._divided = replica, divided
         self._train = train
         self.device = device
-        self._scope = SCOPE.format(replica=replica, stage=number)
+        self._scope = SCOPE.format(
+            replica=replica, stage=number, shard=f"_shard{shard}" if shard else ""
+        )
         holders: dict[int, StageReplica] = {key: each for each in before for key in each._copies}
-        self._holders = [holders.get(id(variable), self) for variable in stage.variables]
-        self.holders = self._holders[: len(stage.trainable)]
-        """Which stage holds each of ``Stage.trainable``: this one, or one before."""
+        self._variables = variables
+        self._holders = [holders.get(id(variable), self) for variable in variables]
+        self.holders = self._holders[: len(self.trainable)]
+        """Which stage holds each of ``trainable``: this one, or one before."""
         with tf.device(device):
             self._copies: dict[int, keras.Variable] = {
                 id(variable): _copy(variable)
-                for variable, holder in zip(stage.variables, self._holders, strict=True)
+                for variable, holder in zip(variables, self._holders, strict=True)
                 if holder is self
             }
+            self._entries = [v for v in variables if id(v) in self._copies and v.trainable]
             self.weights = [v for v in self._copies.values() if v.trainable]
             self.state = [v for v in self._copies.values() if not v.trainable]
-            self.connected = [True] * len(stage.trainable)
-            """Which of ``Stage.trainable`` have a gradient in this stage; known when the backward
+            self.connected = [True] * len(self.trainable)
+            """Which of ``trainable`` have a gradient in this stage; known when the backward
             pass has been traced."""
             self.has_gradient = [True] * len(self.weights)
             """Which of ``weights`` have a gradient in any stage."""
@@ -98,12 +110,12 @@ class StageReplica:
             yield
 
     def read(self, averaged: bool = False) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Weights and state of ``Stage.variables`` as tensors on this device, read once a step.
+        """Weights and state of this shard as tensors on this device, read once a step.
 
         ``averaged``: EMA weights in place of weights, where EMA is on.
         """
         values = []
-        for variable, holder in zip(self.stage.variables, self._holders, strict=True):
+        for variable, holder in zip(self._variables, self._holders, strict=True):
             source = holder._averaged if averaged else holder._copies
             with holder.scope("read"):
                 value = tf.identity(tf.convert_to_tensor(source[id(variable)]))
@@ -111,7 +123,7 @@ class StageReplica:
                 with self.scope("read"):
                     value = tf.identity(value)
             values.append(value)
-        count = len(self.stage.trainable)
+        count = len(self.trainable)
         return values[:count], values[count:]
 
     @property
@@ -134,7 +146,7 @@ class StageReplica:
         rate: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients.
+        """Assigns what layers ``changed``, by place in ``Stage.variables``; applies gradients.
 
         ``gradients``: of the weights that this stage holds, or of their slices; scaled already, to
         limit the norm over all stages.
@@ -142,14 +154,8 @@ class StageReplica:
         if self._train.clip_value:
             gradients = clipping.by_value(gradients, self._train.clip_value)
         if self._train.gradient_noise:
-            paths = [weight.path for weight in self.weights]
-            eta, seed = self._train.gradient_noise, self._train.seed
-            if self.slices:
-                whole = [tf.zeros(weight.shape, weight.dtype) for weight in self.weights]
-                noise = gradient_noise.added(whole, paths, eta, seed, step)
-                gradients = [one + self.cut(two) for one, two in zip(gradients, noise, strict=True)]
-            else:
-                gradients = gradient_noise.added(gradients, paths, eta, seed, step)
+            noise = [self._noise(entry, step) for entry in self._entries]
+            gradients = [one + two for one, two in zip(gradients, noise, strict=True)]
         for index, value in changed.items():
             self._copies[id(self.stage.variables[index])].assign(value)
         if self.optimizer:
@@ -163,6 +169,15 @@ class StageReplica:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
             else:  # keeps the step count equal to that of other stages
                 self.optimizer.iterations.assign(step + 1)
+
+    def _noise(self, entry: Any, step: tf.Tensor) -> tf.Tensor:
+        """The noise of this replica's part of an entry: a part of the whole weight's."""
+        variable = getattr(entry, "variable", entry)
+        zeros = tf.zeros(variable.shape, variable.dtype)
+        eta, seed = self._train.gradient_noise or 0.0, self._train.seed
+        (whole,) = gradient_noise.added([zeros], [variable.path], eta, seed, step)
+        own = whole if variable is entry else entry.cut(whole)
+        return self.cut(own) if self.slices else own
 
     def cut(self, value: tf.Tensor) -> tf.Tensor:
         """This replica's slice of a weight or gradient."""
@@ -190,6 +205,22 @@ class StageReplica:
         for average, variable in zip(self.ema_weights, self.weights, strict=True):
             ema.move(average, variable.value, decay)
 
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """Name in a checkpoint of each slice, and of its slots -> how the variable is divided."""
+        divided = [
+            (copy, entry.split)
+            for entry in self._variables
+            if isinstance(entry, Slice) and (copy := self._copies.get(id(entry))) is not None
+        ]
+        result = {f"model/{copy.path}": split for copy, split in divided}
+        result |= {f"ema/{copy.path}": split for copy, split in divided if copy.trainable}
+        owners = slots.owners(self.optimizer) if self.optimizer else {}
+        for name, place in owners.items():
+            if isinstance(entry := self._entries[place], Slice):
+                result[name] = entry.split
+        return result
+
     def named(self) -> list[tuple[str, Any]]:
         """Name in a checkpoint -> variable."""
         averages = zip(self.weights, self.ema_weights, strict=False)
@@ -200,7 +231,11 @@ class StageReplica:
         ]
 
 
-def _copy(variable: keras.Variable) -> keras.Variable:
+def _shard(entry: Any) -> int:
+    return getattr(entry, "shard", 0)
+
+
+def _copy(variable: Any) -> keras.Variable:
     """A variable of the same path, value and role on the current device."""
     value = tf.identity(variable.value)
     copy = _named(variable.path, value, variable.dtype, trainable=variable.trainable)

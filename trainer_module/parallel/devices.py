@@ -40,8 +40,10 @@ class Topology:
 
     strategy: str
     devices: tuple[str, ...]
-    """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order."""
+    """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order, each
+    with its shards."""
     stages: int = 1
+    shards: int = 1
     workers: int = 1
     """Processes that train together, each with as many devices as this one."""
     worker: int = 0
@@ -50,7 +52,7 @@ class Topology:
     @property
     def replicas(self) -> int:
         """Copies of the model in this process."""
-        return len(self.devices) // self.stages
+        return len(self.devices) // (self.stages * self.shards)
 
     @property
     def global_replicas(self) -> int:
@@ -62,9 +64,10 @@ class Topology:
         """``(w, n)``: each global batch has n equal parts, of which this process takes the w-th."""
         return (self.worker, self.workers) if capabilities(self.strategy).in_step else (0, 1)
 
-    def device(self, replica: int, part: int) -> str:
+    def device(self, replica: int, part: int, shard: int = 0) -> str:
         """Where a part of the model of one of this worker's replicas lies, such as ``"GPU:1"``."""
-        return self.devices[replica * self.stages + part % self.stages]
+        stage = replica * self.stages + part % self.stages
+        return self.devices[stage * self.shards + shard]
 
     def fitting_batch(self, size: int) -> int:
         """The smallest batch, from ``size`` examples on, that every replica has a part of."""
@@ -146,7 +149,7 @@ def choose(parallel: ParallelSettings) -> Sequence[str]:
 
 
 def _choose(parallel: ParallelSettings) -> Sequence[str]:
-    needed, names = parallel.replicas * parallel.stages, parallel.device_names
+    needed, names = parallel.devices_per_worker, parallel.device_names
     cpus, gpus = _names("CPU"), _names("GPU")
     for name in names:
         if name not in cpus + gpus:
@@ -168,11 +171,11 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
 
 
 def _too_few(parallel: ParallelSettings, present: Sequence[str]) -> SettingError:
-    needed, count = parallel.replicas * parallel.stages, len(present)
-    stages = f"× parallel.stages: {parallel.stages} " if parallel.stages > 1 else ""
+    needed, count = parallel.devices_per_worker, len(present)
+    each = needed // parallel.replicas
     uses = []
-    if count >= parallel.stages:
-        uses.append(f"parallel.replicas: {count // parallel.stages}")
+    if count >= each:
+        uses.append(f"parallel.replicas: {count // each}")
     if capabilities(parallel.strategy).takes_all_gpus:
         workers = parallel.workers * parallel.replicas
         uses.append(f"parallel.replicas: 1 with parallel.workers: {workers}")
@@ -181,9 +184,15 @@ def _too_few(parallel: ParallelSettings, present: Sequence[str]) -> SettingError
     return SettingError(
         "parallel.replicas",
         parallel.replicas,
-        f"{stages}needs {needed} devices, but this machine has {count} ({', '.join(present)})",
+        f"{_more_degrees(parallel)}needs {needed} devices, but this machine has {count} "
+        f"({', '.join(present)})",
         ", or ".join(dict.fromkeys(uses)),
     )
+
+
+def _more_degrees(parallel: ParallelSettings) -> str:
+    degrees = {"stages": parallel.stages, "shards": parallel.shards}
+    return "".join(f"× parallel.{name}: {n} " for name, n in degrees.items() if n > 1)
 
 
 def show_only(devices: Sequence[str]) -> Sequence[str]:

@@ -19,6 +19,7 @@ def check(
     """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
     _virtual_stages(parallel)
+    _shards(parallel, strategy)
     _cuts(parallel, strategy)
     _zero(parallel, strategy)
     refuse(parallel)
@@ -132,6 +133,17 @@ def _virtual_stages(parallel: ParallelSettings) -> None:
         )
 
 
+def _shards(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    """Refuses shards where the model cannot be divided."""
+    if parallel.shards > 1 and not strategy.cuts_model:
+        raise SettingError(
+            "parallel.shards",
+            parallel.shards,
+            f"needs parallel.strategy: grid ({strategy.name} keeps the whole model on each device)",
+            "parallel.strategy: grid",
+        )
+
+
 def _zero(parallel: ParallelSettings, strategy: Capabilities) -> None:
     """Refuses to divide slots where there are no replicas of stages in this process."""
     if not parallel.zero:
@@ -201,7 +213,7 @@ def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:
 
 
 def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
-    names, wanted = parallel.device_names, parallel.replicas * parallel.stages
+    names, wanted = parallel.device_names, parallel.devices_per_worker
     if not names:
         return
     _refuse_duplicates("parallel.devices", "device", names)
@@ -209,8 +221,8 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "parallel.devices",
             parallel.devices,
-            f"names {len(names)} devices, but parallel.replicas: {parallel.replicas} × "
-            f"parallel.stages: {parallel.stages} need {wanted}",
+            f"names {len(names)} devices, but {_degrees(parallel, 'replicas', 'stages')} "
+            f"need {wanted}",
             f"{wanted} name{'s' if wanted > 1 else ''}, or parallel.devices: auto",
         )
     if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
@@ -247,14 +259,20 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         )
 
 
+def _degrees(parallel: ParallelSettings, *always: str) -> str:
+    """The settings whose product is the number of devices; those of 1 only in ``always``."""
+    degrees = {name: getattr(parallel, name) for name in ("replicas", "stages", "shards")}
+    shown = {name: n for name, n in degrees.items() if n > 1 or name in always}
+    return " × ".join(f"parallel.{name}: {n}" for name, n in shown.items())
+
+
 def _virtual_devices(parallel: ParallelSettings) -> None:
-    needed = parallel.replicas * parallel.stages
+    needed = parallel.devices_per_worker
     if 0 < parallel.virtual_devices < needed:
-        stages = f" × parallel.stages: {parallel.stages}" if parallel.stages > 1 else ""
         raise SettingError(
             "parallel.virtual_devices",
             parallel.virtual_devices,
-            f"is fewer than parallel.replicas: {parallel.replicas}{stages}",
+            f"is fewer than {_degrees(parallel, 'replicas')}",
             f"parallel.virtual_devices: {needed}",
         )
 

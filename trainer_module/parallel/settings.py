@@ -84,7 +84,8 @@ class ParallelSettings(Settings):
     devices: str = Field(
         default="auto",
         description="devices of one worker, separated by commas: each replica's stages in order, "
-        "such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are none",
+        "each with its shards, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are "
+        "none",
     )
     all_reduce: str = Field(
         default="auto",
@@ -195,6 +196,11 @@ class ParallelSettings(Settings):
     def device_names(self) -> tuple[str, ...]:
         """Names, such as ``("GPU:0", "GPU:1")``, replica by replica; () for ``auto``."""
         return () if self.devices == "auto" else tuple(self.devices.split(","))
+
+    @property
+    def devices_per_worker(self) -> int:
+        """Number of devices of each worker."""
+        return self.replicas * self.stages * self.shards
 
     @property
     def model_parts(self) -> int:

@@ -45,6 +45,7 @@ def resolve(parallel: ParallelSettings) -> Topology:
         strategy=parallel.strategy,
         devices=tuple(devices),
         stages=parallel.stages,
+        shards=parallel.shards,
         workers=parallel.workers,
         worker=(members.worker or 0) if members else 0,
     )

@@ -9,7 +9,7 @@ from stagecraft.trainer_module.engines.placement import (
     recording,
 )
 
-DEVICES = {(0, 0): "CPU:0", (0, 1): "CPU:1"}
+DEVICES = {(0, 0, 0): "CPU:0", (0, 1, 0): "CPU:1"}
 RIGHT = [
     Op("while/body/replica0_stage0/forward0/conv/Conv2D", "Conv2D", "CPU:0"),
     Op("while/body/replica0_stage1/forward0/dense/MatMul", "MatMul", "CPU:1"),
@@ -47,7 +47,19 @@ def test_a_cell_that_computes_nothing_is_named(index, messages):
 
 
 def test_what_has_nothing_to_train_needs_no_backward_pass():
-    check_stage_replicas(RIGHT[:3], DEVICES, backward=[(0, 1)])
+    check_stage_replicas(RIGHT[:3], DEVICES, backward=[(0, 1, 0)])
+
+
+def test_a_shard_that_computes_nothing_is_named():
+    devices = DEVICES | {(0, 1, 1): "CPU:2"}
+    forward = Op("replica0_stage1_shard1/forward0/dense/MatMul", "MatMul", "CPU:2")
+    with pytest.raises(UserError) as caught:
+        check_stage_replicas([*RIGHT, forward], devices, backward=devices)
+    assert caught.value.record == "replica 0, stage 1, shard 1"
+    with pytest.raises(UserError) as caught:
+        misplaced = forward._replace(device="CPU:1")
+        check_stage_replicas([*RIGHT, misplaced], devices, backward=DEVICES)
+    assert caught.value.record == forward.name
 
 
 def test_a_few_of_many_are_shown():

@@ -24,11 +24,16 @@ def cross_entropy(logits: Any, targets: Any, dtype: Any, train: TrainSettings | 
     """
     import tensorflow as tf
 
+    from stagecraft.trainer_module.models.shards import vocabulary
+
+    smoothing = 0.0 if train is None else train.label_smoothing
+    if (divided := vocabulary.divided(logits)) is not None:
+        return vocabulary.cross_entropy(*divided, targets, dtype, smoothing)
     logits = logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-    if train is not None and train.label_smoothing:
+    if smoothing:
         uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        losses = (1 - train.label_smoothing) * losses + train.label_smoothing * uniform
+        losses = (1 - smoothing) * losses + smoothing * uniform
     return losses
 
 
@@ -36,6 +41,10 @@ def is_correct(logits: Any, targets: Any) -> Any:
     """Whether the largest logit is the target's: bool, the shape of the targets."""
     import tensorflow as tf
 
+    from stagecraft.trainer_module.models.shards import vocabulary
+
+    if (divided := vocabulary.divided(logits)) is not None:
+        return tf.equal(vocabulary.largest(*divided, targets.dtype), targets)
     return tf.equal(tf.argmax(logits, axis=-1, output_type=targets.dtype), targets)
 
 

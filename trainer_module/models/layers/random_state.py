@@ -34,6 +34,16 @@ def random_scope(step: tf.Tensor, positions: tf.Tensor) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextlib.contextmanager
+def forked(state: RandomState | None) -> Iterator[None]:
+    """In the block, layers draw from ``state``, a fork; None: from what they drew from before."""
+    token = _current.set(state or _current.get())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 def current() -> RandomState | None:
     """The state of the open block; None outside of one."""
     return _current.get()
@@ -46,6 +56,12 @@ class RandomState:
         self.step = step
         self.positions = positions
         self.calls: Counter[str] = Counter()
+
+    def fork(self) -> RandomState:
+        """A state that draws the same numbers from now on, and counts calls by itself."""
+        other = RandomState(self.step, self.positions)
+        other.calls = self.calls.copy()
+        return other
 
     def key(self, layer: str) -> int:
         """A key below 2 ** 64 for this call; a second call of the layer has another."""

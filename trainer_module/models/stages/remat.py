@@ -45,30 +45,19 @@ def _recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     @tf.custom_gradient
     def once(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            again = _delayed(tensors, upstream)
-            sources = [tensor for tensor in again if _differentiable(tensor)]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(sources)
-                outputs = tf.nest.flatten(function(*again))
-            pairs = [
-                (output, incoming)
-                for output, incoming in zip(outputs, upstream, strict=True)
-                if _differentiable(output)
-            ]
-            targets, incoming = zip(*pairs, strict=True)
-            gradients = iter(tape.gradient(list(targets), sources, list(incoming)))
-            return [next(gradients) if _differentiable(tensor) else None for tensor in tensors]
+            arrived = arrival(upstream)
+            return gradients(function, [after(arrived, each) for each in tensors], upstream)
 
         return function(*tensors), gradient
 
     return once
 
 
-def _delayed(tensors: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
-    """The same tensors, available only after the incoming gradients.
+def arrival(upstream: Sequence[tf.Tensor | None]) -> tf.Tensor:
+    """A bool that is True, once the incoming gradients are known.
 
-    Otherwise the executor would recompute everything at once, and the optimizers of Grappler and
-    XLA would merge both computations. XLA ignores control dependencies. So the values depend on the
+    The executor would otherwise recompute everything at once, and the optimizers of Grappler and
+    XLA would merge both computations. XLA ignores control dependencies. So the bool depends on the
     gradients, by a condition that is always true, but only by an argument about bounds that no
     optimizer makes.
     """
@@ -78,11 +67,31 @@ def _delayed(tensors: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None])
             first = tf.reshape(incoming, [-1])[:1]
             bounded = tf.logical_or(first <= first.dtype.max, tf.math.is_inf(first))
             arrived &= tf.reduce_all(tf.logical_or(bounded, tf.math.is_nan(first)))
-    return [
-        # Strings have no zeros, and little memory to save.
-        tensor if tensor.dtype == tf.string else tf.where(arrived, tensor, tf.zeros_like(tensor))
-        for tensor in tensors
+    return arrived
+
+
+def after(arrived: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    """The same tensor, available only after :func:`arrival`."""
+    # Strings have no zeros, and little memory to save.
+    return tensor if tensor.dtype == tf.string else tf.where(arrived, tensor, tf.zeros_like(tensor))
+
+
+def gradients(
+    function: Callable[..., Any], again: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
+) -> list[tf.Tensor | None]:
+    """Computes ``function`` again, and the gradients of the tensors from those of its outputs."""
+    sources = [tensor for tensor in again if _differentiable(tensor)]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        outputs = tf.nest.flatten(function(*again))
+    pairs = [
+        (output, incoming)
+        for output, incoming in zip(outputs, upstream, strict=True)
+        if _differentiable(output) and incoming is not None
     ]
+    targets, incoming = zip(*pairs, strict=True)
+    found = iter(tape.gradient(list(targets), sources, list(incoming)))
+    return [next(found) if _differentiable(tensor) else None for tensor in again]
 
 
 def _differentiable(tensor: tf.Tensor) -> bool:

@@ -18,6 +18,9 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
+from stagecraft.trainer_module.models.shards.held import Held, Value
+from stagecraft.trainer_module.models.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.shards.remat import recomputed_by_shards
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
 
@@ -39,7 +42,7 @@ class Called(NamedTuple):
     """The results of a segment's layers."""
 
     outputs: Nest
-    changed: dict[int, tf.Tensor]
+    changed: dict[int, Value]
     """Index in ``Segment.variables`` -> next value."""
     added: list[tf.Tensor]
     """Losses of ``add_loss`` and activity regularizers, each summed, as in Keras."""
@@ -60,6 +63,7 @@ class Stage:
         parts: int = 1,
         dtype: tf.DType = tf.float32,
         before: Sequence[keras.Model] = (),
+        shards: ModelShards | None = None,
     ):
         """Prepares the function; computes nothing.
 
@@ -71,10 +75,13 @@ class Stage:
             dtype: of the penalty: float32 or float64.
             before: models of the stages before. A weight that one of them has as well counts in
                 that stage's penalty alone.
+            shards: how shards divide the layers; XLA then compiles their parts.
         """
         self.model = model
-        self.trainable: list[keras.Variable] = list(model.trainable_variables)
-        self.state: list[keras.Variable] = list(model.non_trainable_variables)
+        self.jit, self.shards = jit, shards
+        self.trainable = self._held(model.trainable_variables)
+        """Weights, and slices of those that shards divide: all of the first shard, and so on."""
+        self.state = self._held(model.non_trainable_variables)
         self.variables = [*self.trainable, *self.state]
         self.parts = parts
         self.dtype = dtype
@@ -84,8 +91,24 @@ class Stage:
             for index, each in enumerate(models)
         ]
         self._training = (
-            tf.function(self._train, jit_compile=True, autograph=False) if jit else self._train
+            tf.function(self._train, jit_compile=True, autograph=False)
+            if jit and not shards
+            else self._train
         )
+
+    @property
+    def count(self) -> int:
+        """Number of shards."""
+        return self.shards.count if self.shards else 1
+
+    def owner(self, place: int) -> int:
+        """The shard that holds a variable, by its place in ``variables``."""
+        return getattr(self.variables[place], "shard", 0)
+
+    def _held(self, variables: Sequence[keras.Variable]) -> list[Any]:
+        if self.shards is None:
+            return list(variables)
+        return [each for shard in range(self.count) for each in self.shards.held(variables, shard)]
 
     def __call__(
         self, weights: Tensors, state: Tensors, inputs: Nest, step: tf.Tensor, rows: tf.Tensor
@@ -101,8 +124,15 @@ class Stage:
 
     def infer(self, weights: Tensors, state: Tensors, inputs: Nest) -> Nest:
         """The forward pass of inference; each tensor ``[batch, ...]``."""
-        pairs = zip(self.variables, [*weights, *state], strict=True)
-        with keras.StatelessScope(list(pairs)), floatx(self.dtype.name):
+        held = Held(self.model.variables, self.variables, self.shards)
+        given = [*weights, *state]
+        values = held.grouped([given[place] for place in held.indices])
+        pairs = list(zip(held.variables, held.joined(values), strict=True))
+        with (
+            keras.StatelessScope(pairs) as scope,
+            floatx(self.dtype.name),
+            held.dividing(self.model, values, scope),
+        ):
             return self.model(inputs, training=False)
 
     def _train(
@@ -129,9 +159,12 @@ class Segment:
         """Indices of the added losses that are sums over the batch; the others are means.
         :mod:`~stagecraft.trainer_module.models.divisibility.examine` sets them."""
         self._stage = stage
-        places = {id(variable): index for index, variable in enumerate(stage.variables)}
-        self._indices = [places[id(variable)] for variable in self.variables]
-        self._compute = recomputed(self._run) if remat else self._run
+        self._held = Held(self.variables, stage.variables, stage.shards)
+        self._compute = self._run
+        if remat and stage.shards:
+            self._compute = recomputed_by_shards(self._run, self._held.of_shards)
+        elif remat:
+            self._compute = recomputed(self._run)
         known = {id(variable) for each in before for variable in each.variables}
         self._regularized = [
             id(v) not in known for v in model.trainable_weights if v.regularizer is not None
@@ -145,36 +178,47 @@ class Segment:
 
         Without losses the list is empty: a constant 0 would seem to connect weights and loss.
         """
-        own = [values[index] for index in self._indices]
-        outputs, changed, penalties = self._compute(inputs, step, rows, *own)
-        return outputs, {self._indices[i]: value for i, value in changed.items()}, penalties
+        own = [values[index] for index in self._held.indices]
+        return self._compute(inputs, step, rows, *own)
 
-    def call(self, values: Tensors, inputs: Nest, step: Any, rows: Any) -> Called:
-        """Calls the layers for training; ``inputs``: each tensor ``[batch, ...]``."""
+    def call(self, values: Sequence[Value], inputs: Nest, step: Any, rows: Any) -> Called:
+        """Calls the layers for training.
+
+        Args:
+            values: of the variables; the list of its slices for a variable that shards divide.
+            inputs: each tensor ``[batch, ...]``.
+        """
+        whole = self._held.joined(values)
         with (
-            TrainingScope(self.variables, values) as scope,
+            TrainingScope(self.variables, whole) as scope,
             random_scope(step, rows),
             floatx(self._stage.dtype.name),
+            self._held.dividing(self.model, values, scope) as divided,
         ):
             outputs = self.model(inputs, training=True)
             losses = [tf.reduce_sum(tf.cast(loss, self._stage.dtype)) for loss in self.model.losses]
-        changed = {
+        changed: dict[int, Value] = {
             index: tf.convert_to_tensor(value)
             for index, variable in enumerate(self.variables)
             if (value := scope.get_current_value(variable)) is not None
-            and value is not values[index]
+            and value is not whole[index]
         }
+        if divided is not None:
+            for index, variable in enumerate(self.variables):
+                slices = divided.assigned(variable)
+                changed.update({} if slices is None else {index: slices})
         # Keras lists the losses that layers add first, then those of weight regularizers.
         added = len(losses) - len(self._regularized)
         regularization = list(itertools.compress(losses[added:], self._regularized))
         return Called(outputs, changed, losses[:added], regularization, scope.foreign)
 
     def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
-        called = self.call(values, inputs, step, rows)
+        called = self.call(self._held.grouped(values), inputs, step, rows)
         # Keras sums all losses. The engines take a mean over the parts of a batch.
         penalties = [
             loss * self._stage.parts if place in self.summed else loss
             for place, loss in enumerate(called.added)
         ]
         penalties += called.regularization
-        return called.outputs, called.changed, [tf.add_n(penalties)] if penalties else []
+        changed = self._held.flat(called.changed)
+        return called.outputs, changed, [tf.add_n(penalties)] if penalties else []

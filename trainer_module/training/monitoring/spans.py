@@ -16,7 +16,7 @@ from typing import NamedTuple
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.schedule import Pass, Slot
 
-_SCOPE = re.compile(r"replica(\d+)_stage(\d+)/(forward|backward|reduce|update)(\d*)/")
+_SCOPE = re.compile(r"replica(\d+)_stage(\d+)(?:_shard\d+)?/(forward|backward|reduce|update)(\d*)/")
 _GRADIENT = "gradient_tape/"
 
 

@@ -1,0 +1,156 @@
+"""The devices of a stage's shards during a pass, and the tensors that are divided over them.
+
+The first device computes everything that is not split. It sends inputs to the others, and adds up
+or joins what they return. A divided tensor is known by the whole tensor, which the first device
+would join from the pieces: layers without a rule take the whole tensor. TensorFlow computes it only
+if something uses it, because a graph omits ops without consumers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers import random_state
+
+Scope = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Opens the device and the name scope of a shard."""
+
+_UNARY = {"Cast", "Identity", "Relu", "Relu6", "Elu", "Selu", "Sigmoid", "Tanh", "Softplus"}
+"""Ops of a graph that treat each entry by itself, and are repeated on the pieces."""
+
+
+class ShardGroup:
+    """The shards of a stage during a pass."""
+
+    def __init__(self, scopes: Sequence[Scope], jit: bool = False):
+        """``scopes``: of each shard; ``jit``: XLA compiles each shard's part of a layer."""
+        self._scopes, self._jit = scopes, jit
+        self._known: dict[int, tuple[tf.Tensor, list[tf.Tensor]]] = {}
+
+    def fresh(self) -> ShardGroup:
+        """The same shards, without known tensors: for a function whose gradient is recorded as a
+        whole, so that no gradient goes around it."""
+        return ShardGroup(self._scopes, self._jit)
+
+    @property
+    def count(self) -> int:
+        """Number of shards."""
+        return len(self._scopes)
+
+    def on(self, shard: int) -> contextlib.AbstractContextManager[Any]:
+        """In the block, ops run on a shard's device."""
+        return self._scopes[shard]()
+
+    def map(self, function: Callable[..., Any], *arguments: Sequence[tf.Tensor]) -> list[Any]:
+        """Calls ``function(shard, *tensors)`` on the device of each shard.
+
+        The gradient is computed there as well: a tape records each call by itself. TensorFlow would
+        place the whole backward pass on the device of whoever asks for it.
+
+        Args:
+            function: pure; its results are floating-point tensors. It takes no gradient with
+                respect to tensors that it captures.
+            arguments: a tensor for each shard, on any device.
+        """
+        state = random_state.current()
+        forks = [None, *(state.fork() if state else None for _ in range(1, self.count))]
+        results = []
+        for shard, tensors in enumerate(zip(*arguments, strict=True)):
+            with self._scopes[shard](), random_state.forked(forks[shard]):
+                results.append(self._call(function, shard, list(map(tf.identity, tensors))))
+        return results
+
+    def _call(self, function: Callable[..., Any], shard: int, tensors: Sequence[tf.Tensor]) -> Any:
+        def run(*given: tf.Tensor) -> Any:
+            return function(shard, *given)
+
+        part = tf.function(run, jit_compile=True, autograph=False) if self._jit else run
+
+        @tf.custom_gradient
+        def once(*given: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
+            floats = [each for each in given if each.dtype.is_floating]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(floats)
+                outputs = part(*given)
+
+            def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+                with (current() or self).on(shard):  # that of the pass back, if it has one
+                    incoming = list(map(tf.identity, upstream))
+                    found = iter(tape.gradient(tf.nest.flatten(outputs), floats, incoming))
+                    return [next(found) if each.dtype.is_floating else None for each in given]
+
+            return outputs, gradient
+
+        return once(*tensors)
+
+    def copies(self, tensor: Any) -> list[tf.Tensor]:
+        """The whole tensor for each shard; :meth:`map` copies it to their devices."""
+        return [tf.convert_to_tensor(tensor)] * self.count
+
+    def slices(self, tensor: Any, sizes: Sequence[int]) -> list[tf.Tensor]:
+        """Each shard's slice of the last axis: its piece, or cut from the whole tensor."""
+        pieces = self.pieces(tensor)
+        if pieces and [piece.shape[-1] for piece in pieces] == list(sizes):
+            return pieces
+        return list(tf.split(tensor, list(sizes), axis=-1))
+
+    def total(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The sum of all shards' pieces, on the first device."""
+        return tf.add_n(list(map(tf.identity, pieces)))
+
+    def join(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The tensor that these pieces divide along the last axis, on the first device."""
+        whole = tf.concat(list(map(tf.identity, pieces)), axis=-1)
+        self._known[id(whole)] = whole, list(pieces)
+        return whole
+
+    def pieces(self, tensor: Any) -> list[tf.Tensor] | None:
+        """The pieces of a divided tensor, each on its shard's device; None: it is not divided."""
+        if id(tensor) in self._known:
+            return self._known[id(tensor)][1]
+        if not tf.is_symbolic_tensor(tensor) or not _is_unary(tensor.op):
+            return None
+        before = self.pieces(tensor.op.inputs[0])
+        if before is None:
+            return None
+        kind, attributes = tensor.op.type, _attributes(tensor.op)
+        made = self.map(lambda _, piece: getattr(tf.raw_ops, kind)(**attributes(piece)), before)
+        self._known[id(tensor)] = tensor, made
+        return made
+
+
+def _is_unary(op: tf.Operation) -> bool:
+    if op.type not in _UNARY or len(op.inputs) != 1:
+        return False
+    # A user's gradient_override_map.
+    return "_gradient_op_type" not in op.node_def.attr
+
+
+def _attributes(op: tf.Operation) -> Callable[[tf.Tensor], dict[str, Any]]:
+    """The arguments that repeat a unary op on another tensor."""
+    (name,) = (each.name for each in op.op_def.input_arg)
+    more = {"DstT": op.get_attr("DstT")} if op.type == "Cast" else {}
+    return lambda tensor: {name: tensor, **more}
+
+
+_current: ContextVar[ShardGroup | None] = ContextVar("shard_group", default=None)
+
+
+def current() -> ShardGroup | None:
+    """The shards of the pass that is being traced; None: there is one device."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def active(group: ShardGroup | None) -> Iterator[None]:
+    """Makes ``group`` the current one in the block."""
+    token = _current.set(group)
+    try:
+        yield
+    finally:
+        _current.reset(token)

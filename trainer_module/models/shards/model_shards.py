@@ -1,0 +1,213 @@
+"""Which layers of a model shards divide, and how; and the calls of these layers.
+
+The ways are chosen while the model is traced once: a layer whose inputs are divided already is
+split by rows, so the order of the calls matters. The trace computes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.layers.random_state import random_scope
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+from stagecraft.trainer_module.models.shards import group as groups
+from stagecraft.trainer_module.models.shards.call import LayerCall, Weights
+from stagecraft.trainer_module.models.shards.group import ShardGroup
+from stagecraft.trainer_module.models.shards.parts import Part
+from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
+from stagecraft.trainer_module.models.shards.split import Slice, Split
+from stagecraft.trainer_module.models.stages import inputs
+
+LEAST_PARAMETERS = 1024
+"""Layers with fewer parameters stay whole: their copies would cost more than they save."""
+
+_EXAMPLES = 2
+"""In the trace that chooses the ways."""
+
+_SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+"""Regularizers whose loss of a weight is the sum of the losses of its slices."""
+
+
+class Ruled(NamedTuple):
+    """A layer, and the rule for it."""
+
+    path: str
+    layer: Any
+    rule: ShardRule
+    kind: type[keras.Layer]
+
+
+class ModelShards:
+    """The division of a model's layers over shards."""
+
+    def __init__(self, models: Sequence[keras.Model], count: int):
+        """Chooses how to divide each layer.
+
+        Args:
+            models: the parts of the model, in order; all are built.
+            count: number of shards.
+        """
+        self.count = count
+        self._ruled = {
+            id(layer): Ruled(path, layer, *found)
+            for model in models
+            for path, layer in walk(model)
+            if (found := _rule(layer)) is not None
+        }
+        self._ways: dict[int, Way | None] = {}
+        self._parts: dict[tuple[int, str, int], Part] = {}
+        self._slices: dict[tuple[int, int], Slice] = {}
+        self.splits: dict[int, Split] = {}
+        """Id of a divided variable -> its slices."""
+        self.reasons: dict[str, str] = {}
+        """Path of a layer that stays whole in spite of its rule -> why."""
+        for model in models:
+            self._choose(model)
+
+    def ways(self) -> dict[str, Way]:
+        """Path of each layer with divided weights -> how it is divided."""
+        return {self._ruled[key].path: way for key, way in self._ways.items() if way and way.splits}
+
+    def entries(self, variable: keras.Variable) -> list[Any]:
+        """What the shards hold of a variable: a slice each, or the first one the variable."""
+        split = self.splits.get(id(variable))
+        if split is None:
+            return [variable]
+        for shard in range(self.count):
+            if (id(variable), shard) not in self._slices:
+                self._slices[id(variable), shard] = Slice(variable, split, shard)
+        return [self._slices[id(variable), shard] for shard in range(self.count)]
+
+    def held(self, variables: Sequence[keras.Variable], shard: int) -> list[Any]:
+        """What a shard holds of some variables: slices, and on the first shard all others."""
+        all_entries = (self.entries(variable) for variable in variables)
+        return [entries[shard] for entries in all_entries if shard < len(entries)]
+
+    @contextlib.contextmanager
+    def dividing(
+        self,
+        model: keras.Model,
+        values: Mapping[int, Sequence[tf.Tensor]],
+        scope: keras.StatelessScope | None = None,
+    ) -> Iterator[Weights]:
+        """In the block, calls of the model's layers are divided over the current shard group.
+
+        Args:
+            model: a part of the model.
+            values: id of each divided variable of the model -> its slices.
+            scope: of the pass.
+        """
+        group = groups.current()
+        assert group is not None
+        weights = Weights(values, self.splits, scope)
+        layers = [layer for _, layer in walk(model) if id(layer) in self._ruled]
+        with (
+            intercepted(layers, lambda layer, own: self._divided(layer, own, group, weights)),
+            _regularized(model, group, weights, self.splits),
+        ):
+            yield weights
+
+    def _choose(self, model: keras.Model) -> None:
+        """Traces a model, whose first call of each layer chooses the layer's way."""
+        group = ShardGroup([contextlib.nullcontext] * self.count)
+
+        def call(given: Any) -> Any:
+            step, rows = tf.constant(0, tf.int64), tf.range(_EXAMPLES, dtype=tf.int64)
+            with groups.active(group), random_scope(step, rows), self.dividing(model, {}):
+                return model(given, training=True)
+
+        specs = inputs.specs(inputs.of(model), _EXAMPLES)
+        tf.function(call, autograph=False).get_concrete_function(specs)
+
+    def _divided(
+        self, layer: Any, own: Callable[..., Any], group: ShardGroup, weights: Weights
+    ) -> Callable[..., Any]:
+        found = self._ruled[id(layer)]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            divided = LayerCall(layer, found.kind, own, group, weights, self._parts, args, kwargs)
+            if id(layer) not in self._ways:
+                self._ways[id(layer)] = self._way(found, divided)
+            way = self._ways[id(layer)]
+            return own(*args, **kwargs) if way is None else found.rule.run(divided, way)
+
+        return call
+
+    def _way(self, found: Ruled, call: LayerCall) -> Way | None:
+        weights = found.layer.weights
+        reason = found.rule.obstacle(found.layer, self.count)
+        is_small = bool(weights) and found.layer.count_params() < LEAST_PARAMETERS
+        if not reason and is_small and not call.is_divided:
+            reason = f"has fewer than {LEAST_PARAMETERS:,} parameters"
+        if not reason and any(_constrained(weight) for weight in weights):
+            reason = "has a constraint that needs the whole weight"
+        if reason:
+            self.reasons[found.path] = reason
+            return None
+        way = found.rule.choose(call)
+        if way is None:
+            if weights:
+                self.reasons[found.path] = "takes an input that is not divided"
+            return None
+        splits = {id(call.variable(name)): split for name, split in way.splits.items()}
+        if any(self.splits.get(key, split) != split for key, split in splits.items()):
+            self.reasons[found.path] = "has a weight that another layer divides differently"
+            return None
+        self.splits |= splits
+        return way
+
+
+def _constrained(weight: keras.Variable) -> bool:
+    return type(weight.constraint) not in (type(None), keras.constraints.NonNeg)
+
+
+def _rule(layer: Any) -> tuple[ShardRule, type[keras.Layer]] | None:
+    """The rule for a layer, and the class that the rule names; None: there is none."""
+    for rule in registries.SHARD_RULES.entries():
+        for name in rule.layers:
+            kind = _class(name)
+            # A subclass with a call of its own may compute something else.
+            if kind and isinstance(layer, kind) and type(layer).call is kind.call:
+                return rule, kind
+    return None
+
+
+def _class(name: str) -> Any:
+    """A layer's class; None: this version of Keras has none of this name."""
+    return pkgutil.resolve_name(name) if ":" in name else getattr(keras.layers, name, None)
+
+
+@contextlib.contextmanager
+def _regularized(
+    model: keras.Model, group: ShardGroup, weights: Weights, splits: Mapping[int, Split]
+) -> Iterator[None]:
+    """In the block, each shard computes its slice's part of a regularizer's loss."""
+    replaced = []
+    try:
+        for variable in model.trainable_variables:
+            split = splits.get(id(variable))
+            if split is not None and type(variable.regularizer) in _SEPARABLE:
+                replaced.append((variable, variable.regularizer))
+                variable.regularizer = _OfSlices(variable, group, weights, split)
+        yield
+    finally:
+        for variable, regularizer in replaced:
+            variable.regularizer = regularizer
+
+
+class _OfSlices(keras.regularizers.Regularizer):
+    """The loss of a divided weight: each shard computes that of its slice."""
+
+    def __init__(self, variable: keras.Variable, group: ShardGroup, weights: Weights, split: Split):
+        self._own, self._group = variable.regularizer, group
+        self._slices = weights.of(variable, split, group.count)
+
+    def __call__(self, _: Any) -> tf.Tensor:
+        return self._group.total(self._group.map(lambda _, part: self._own(part), self._slices))

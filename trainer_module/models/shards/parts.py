@@ -1,0 +1,141 @@
+"""Rules by which each shard runs a smaller layer of the same class: Keras's own code."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.shards.call import LayerCall, below
+from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
+
+
+class Part:
+    """A smaller layer, which computes with values that it is given."""
+
+    def __init__(
+        self,
+        kind: type[keras.Layer],
+        layer: keras.Layer,
+        changes: Mapping[str, Any],
+        shapes: Sequence[Any],
+    ):
+        """Makes a layer of class ``kind`` with ``layer``'s configuration, but for ``changes``.
+
+        ``shapes``: of the inputs; ``Layer.build`` takes them.
+        """
+        config = kind.get_config(layer)
+        for name in config:
+            if name.endswith("_initializer") and config[name] is not None:
+                config[name] = "zeros"
+            elif name.endswith(("_regularizer", "_constraint")):
+                config[name] = None
+        with tf.init_scope():
+            self.layer = kind.from_config({**config, **changes})
+            self.layer.build(*shapes)
+        self._variables = {below(self.layer, each): each for each in self.layer.variables}
+
+    def __call__(
+        self, values: Mapping[str, tf.Tensor], arguments: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, tf.Tensor]]:
+        """The outputs, and the variables that the layer assigns; others than ``values`` are 0."""
+        pairs = [
+            (variable, values.get(name, tf.zeros(variable.shape, variable.dtype)))
+            for name, variable in self._variables.items()
+        ]
+        with keras.StatelessScope(pairs) as scope:
+            outputs = self.layer.call(**arguments)
+        given = {id(variable): value for variable, value in pairs}
+        changed = {
+            name: tf.convert_to_tensor(value)
+            for name, variable in self._variables.items()
+            if (value := scope.get_current_value(variable)) is not None
+            and value is not given[id(variable)]
+        }
+        return outputs, changed
+
+
+class PartsRule(ShardRule):
+    """A rule with smaller layers."""
+
+    inputs: tuple[str, ...] = ("inputs",)
+    """Parameters of ``call`` that each shard takes a copy of, or its slice."""
+
+    slices_inputs: tuple[str, ...] = ("rows", "channels")
+    """Names of the ways whose shards take slices of the inputs."""
+
+    adds_up: tuple[str, ...] = ("rows", "heads")
+    """Names of the ways whose outputs are summed; those of the others are joined."""
+
+    @abc.abstractmethod
+    def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
+        """What differs in the configuration of a shard's layer."""
+
+    def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
+        """What the first device computes from the sum, such as the bias and the activation."""
+        return outputs
+
+    def prepare(self, call: LayerCall, part: Any, way: Way, shard: int) -> None:
+        """Completes a smaller layer that was just made."""
+
+    def run(self, call: LayerCall, way: Way) -> Any:
+        """Calls the smaller layers."""
+        group, given = call.group, call.arguments
+        present = [name for name in self.inputs if given.get(name) is not None]
+        streams = [self._stream(call, way, given[name]) for name in present]
+        rest = {name: value for name, value in given.items() if name not in present}
+        weights = [call.slices(name, split) for name, split in way.splits.items()]
+        shapes = [[each.shape for each in pieces] for pieces in zip(*streams, strict=True)]
+        parts = [self._part(call, way, shard, shapes[shard]) for shard in range(group.count)]
+        assigned: list[str] = []
+
+        def run(shard: int, *tensors: tf.Tensor) -> Any:
+            inputs, values = tensors[: len(present)], tensors[len(present) :]
+            for name, tensor in zip(present, inputs, strict=True):
+                _keep_mask(given[name], tensor)
+            outputs, changed = parts[shard](
+                dict(zip(way.splits, values, strict=True)),
+                {**dict(zip(present, inputs, strict=True)), **rest},
+            )
+            assigned[:] = changed
+            return outputs, *changed.values()
+
+        results = group.map(run, *streams, *weights)
+        for place, name in enumerate(assigned):
+            call.assign(name, [result[1 + place] for result in results])
+        pieces = [result[0] for result in results]
+        return self.outputs(call, way, pieces)
+
+    def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
+        """The layer's outputs from those of the shards."""
+        if way.name in self.adds_up:
+            return self.finish(call, call.group.total(pieces))
+        return call.group.join(pieces)
+
+    def _stream(self, call: LayerCall, way: Way, tensor: Any) -> Sequence[tf.Tensor]:
+        if way.name not in self.slices_inputs:
+            return call.group.copies(tensor)
+        return call.group.slices(tensor, self.input_sizes(way))
+
+    def input_sizes(self, way: Way) -> Sequence[int]:
+        """Lengths of the slices of the inputs' last axis: those of the first weight."""
+        return next(iter(way.splits.values())).sizes
+
+    def _part(self, call: LayerCall, way: Way, shard: int, shapes: Sequence[Any]) -> Part:
+        def make() -> Part:
+            kind = call.kind
+            part = Part(kind, call.layer, self.changes(call.layer, way, shard), shapes)
+            self.prepare(call, part.layer, way, shard)
+            return part
+
+        return call.part(way, shard, make)
+
+
+def _keep_mask(source: Any, copy: Any) -> None:
+    """Keras keeps a mask as an attribute of the tensor."""
+    mask = getattr(source, "_keras_mask", None)
+    if mask is not None:
+        copy._keras_mask = mask

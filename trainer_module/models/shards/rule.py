@@ -1,0 +1,69 @@
+"""What a rule says of the layers of a kind: how shards divide their weights and their work.
+
+Another package adds rules with entry points::
+
+    [project.entry-points."stagecraft.shard_rules"]
+    my_layer = "my_package.shards:MY_LAYER"
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.registry import Entry
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.models.shards.call import LayerCall
+    from stagecraft.trainer_module.models.shards.split import Split
+
+ELEMENTWISE = frozenset(
+    {
+        *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu"),
+        *("hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "mish", "relu"),
+        *("relu6", "selu", "sigmoid", "silu", "soft_shrink", "softplus", "softsign"),
+        *("sparse_plus", "squareplus", "swish", "tanh", "tanh_shrink", "threshold"),
+    }
+)
+"""Activations of Keras that treat each entry by itself; ``softmax`` and ``glu`` do not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How one layer is divided."""
+
+    name: str
+    splits: Mapping[str, Split]
+    """Weight, by its path below the layer (``kernel``, ``query/kernel``) -> its slices. Weights
+    that are not named stay on the first device."""
+
+
+class ShardRule(Entry):
+    """How the layers of one kind are divided. One file, one entry of the registry."""
+
+    layers: tuple[str, ...]
+    """Classes of the layers: names in ``keras.layers``, or ``package.module:Class``. The rule holds
+    for a subclass that has the same ``call``."""
+
+    def obstacle(self, layer: Any, count: int) -> str:
+        """Why a layer cannot be divided by ``count`` shards; empty: it can."""
+        return ""
+
+    @abc.abstractmethod
+    def choose(self, call: LayerCall) -> Way | None:
+        """How to divide a layer, from its first call; None: it stays whole in all calls."""
+
+    @abc.abstractmethod
+    def run(self, call: LayerCall, way: Way) -> Any:
+        """The outputs of a call, as the layer would compute them."""
+
+
+def is_elementwise(activation: Any) -> bool:
+    """Whether an activation treats each entry by itself, as far as is known."""
+    if activation is None:
+        return True
+    module = getattr(activation, "__module__", None) or ""
+    name = getattr(activation, "__name__", "")
+    return module.partition(".")[0] == "keras" and name in ELEMENTWISE
