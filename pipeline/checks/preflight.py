@@ -12,6 +12,8 @@ from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import planner
@@ -22,11 +24,15 @@ def check(settings: PipelineSettings) -> list[str]:
     """Builds the model on the host, and cuts it into its stages; returns notes about the model."""
     parallel = settings.parallel
     model, notes = build(settings, tf.device("CPU:0"))
+    cuts: list[str] = []
     if parallel.stages > 1 or parallel.memory_mb:
         # Costs choose the cuts, but do not decide whether the model can be cut.
         counted = parallel.model_copy(update={"costs": "flops"})
-        devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
-        planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
+        devices = [f"CPU:{index}" for index in range(parallel.devices_per_worker)]
+        counted_settings = settings.model_copy(update={"parallel": counted})
+        cuts = planner.make_plan(model, counted_settings, devices).cuts
+    if parallel.shards > 1:
+        ModelShards(partition.split(model, cuts), parallel.shards)
     return notes
 
 

@@ -70,14 +70,15 @@ def check(settings: PipelineSettings) -> None:
     """Refuses a training that the Trainer's step cannot run."""
     preflight.check(settings)
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
-    needed = parallel.replicas * parallel.stages
+    needed = parallel.devices_per_worker
     remote = capabilities(parallel.strategy).remote_devices
     if remote or parallel.virtual_devices or needed <= max(gpus, 1):
         return
     raise SettingError(
         "kubeflow.steps.Trainer.gpus",
         gpus,
-        f"is too few for {parallel.replicas} replicas × {parallel.stages} stages",
+        f"is too few for {parallel.replicas} replicas × {parallel.stages} stages"
+        + (f" × {parallel.shards} shards" if parallel.shards > 1 else ""),
         f"kubeflow.steps.Trainer.gpus: {needed}, or parallel.virtual_devices: {needed} for logical "
         "CPU devices",
     )

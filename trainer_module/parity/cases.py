@@ -152,10 +152,9 @@ def _is_reference(parallel: ParallelSettings) -> bool:
 def _parallel(name: str, settings: TrainingSettings) -> ParallelSettings:
     owner, case = named()[name]
     kept = {field: getattr(settings.parallel, field) for field in _KEPT}
-    devices = case.parallel.get("replicas", 1) * case.parallel.get("stages", 1)
-    return ParallelSettings(
-        **{**kept, "strategy": owner.name, **case.parallel, "virtual_devices": devices}
-    )
+    asked = {**kept, "strategy": owner.name, **case.parallel}
+    devices = ParallelSettings(**asked).devices_per_worker
+    return ParallelSettings(**{**asked, "virtual_devices": devices})
 
 
 def _refusal(name: str, settings: TrainingSettings) -> str:

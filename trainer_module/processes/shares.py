@@ -23,7 +23,7 @@ def environments(
     """
     by_workers = any(role.job == "worker" for role in roles)
     computing = [role for role in roles if role.job == ("worker" if by_workers else "chief")]
-    each = parallel.replicas * parallel.stages
+    each = parallel.devices_per_worker
     needed = len(computing) * each
     if gpus and needed > len(gpus):
         raise SettingError(

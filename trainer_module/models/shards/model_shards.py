@@ -18,6 +18,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.shards import group as groups
+from stagecraft.trainer_module.models.shards import refusal
 from stagecraft.trainer_module.models.shards.call import LayerCall, Weights
 from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.shards.parts import Part
@@ -53,6 +54,9 @@ class ModelShards:
         Args:
             models: the parts of the model, in order; all are built.
             count: number of shards.
+
+        Raises:
+            SettingError: no layer can be divided, or most of a stage is in one that cannot.
         """
         self.count = count
         self._ruled = {
@@ -70,6 +74,7 @@ class ModelShards:
         """Path of a layer that stays whole in spite of its rule -> why."""
         for model in models:
             self._choose(model)
+        refusal.check(models, count, self.splits, self.reasons)
 
     def ways(self) -> dict[str, Way]:
         """Path of each layer with divided weights -> how it is divided."""

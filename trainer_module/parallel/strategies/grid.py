@@ -13,7 +13,7 @@ from stagecraft.trainer_module.parallel.tf_config import Cluster
 
 
 class Grid(Strategy):
-    """Without ``tf.distribute``: CollectiveReduceV2 between the replicas of a stage."""
+    """Without ``tf.distribute``: CollectiveReduceV2 between the replicas of a stage or shard."""
 
     name = "grid"
     description = "synchronous replicas of a model in stages, each stage on its own device"
@@ -45,6 +45,21 @@ class Grid(Strategy):
             "two stages of two virtual stages, four microbatches",
             {"stages": 2, "virtual_stages": 2, "microbatches": 4},
         ),
+        "shards-2": ParityCase("large layers over two devices", {"shards": 2}),
+        "shards-3": ParityCase("large layers over three devices", {"shards": 3}),
+        "shards-2x2x2": ParityCase(
+            "two replicas of two stages, large layers over two devices, two microbatches",
+            {"replicas": 2, "stages": 2, "shards": 2, "microbatches": 2},
+            {"clip_norm": 0.1},
+        ),
+        "shards-remat": ParityCase(
+            "large layers over two devices, two accumulation steps, activations computed again",
+            {"shards": 2, "accumulate": 2, "remat": True},
+        ),
+        "shards-workers": ParityCase(
+            "two processes, in each large layers over two devices",
+            {"workers": 2, "shards": 2},
+        ),
         "zero": ParityCase(
             "two replicas of two stages that divide the optimizer slots",
             {"replicas": 2, "stages": 2, "zero": 1},
@@ -70,9 +85,9 @@ class Grid(Strategy):
     engine = "stagecraft.trainer_module.engines.grid:GridEngine"
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
-        """The replicas of each stage."""
-        stages = parallel.stages
-        return [parallel.device_names[stage::stages] for stage in range(stages)]
+        """The replicas of each shard of each stage."""
+        each = parallel.stages * parallel.shards
+        return [parallel.device_names[place::each] for place in range(each)]
 
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """The workers; None: there is one."""
