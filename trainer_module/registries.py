@@ -202,6 +202,8 @@ def code(flat: Mapping[str, Any]) -> list[str]:
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
+    if flat.get("parallel_shards", 1) != 1:
+        yield from SHARD_RULES.entries()
     for setting, registry in BY_SETTING.items():
         yield from registry.built_in()
         value = flat.get(setting.replace(".", "_"))

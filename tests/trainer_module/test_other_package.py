@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import keras
 import numpy as np
 import pytest
 from model_arguments import classes
@@ -48,7 +49,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
 
 
 def _refresh() -> None:
-    for registry in registries.BY_SETTING.values():
+    for registry in (*registries.BY_SETTING.values(), registries.SHARD_RULES):
         registry.refresh()
 
 
@@ -130,6 +131,25 @@ def test_its_code_is_part_of_the_cache_key(installed):
         for settings in (USED, USED | {"train_optimizer": "sgd"})
     }
     assert len(keys) == 2
+
+
+def test_shards_divide_its_layer_by_its_rule(installed):
+    from comparing import compare, ways
+    from stagecraft_extras.scale import Scale
+
+    layers, before = keras.layers, keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float64")
+    try:
+        inputs = keras.Input((40,), dtype="float64")
+        hidden = Scale(name="scale")(layers.Dense(42, activation="tanh", name="up")(inputs))
+        model = keras.Model(inputs, layers.Dense(40, name="down")(hidden))
+        shards = compare(model, 2)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert ways(shards) == {"up": "columns", "scale": "channels", "down": "rows"}
+    flat = {"parallel_strategy": "grid", "parallel_shards": 2}
+    assert "stagecraft_extras.scale" in registries.code(flat)
+    assert "stagecraft_extras.scale" not in registries.code({"parallel_strategy": "grid"})
 
 
 def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypatch):

@@ -58,19 +58,25 @@ class TrainingSettings(Settings):
                 f"has no effect: the task {self.task.name} has no classes",
                 "train.label_smoothing: 0",
             )
-        if self.parallel.zero and not registries.OPTIMIZERS.get(self.train.optimizer).elementwise:
-            raise SettingError(
-                "parallel.zero",
-                self.parallel.zero,
-                "divides weights among replicas, but train.optimizer: "
-                f"{self.train.optimizer} may compute with whole ones",
-                "parallel.zero: 0, or train.optimizer: adamw",
-            )
+        self._check_elementwise()
         if self.parallel.evaluator:
             self._check_evaluator()
         if self.train.steps is not None:  # epochs are known with the data
             rules.check_watched(self.train.steps, self.parallel)
         return self
+
+    def _check_elementwise(self) -> None:
+        """An optimizer that divides weights takes each entry by itself."""
+        for name, default, among in (("zero", 0, "replicas"), ("shards", 1, "devices")):
+            value, optimizer = getattr(self.parallel, name), self.train.optimizer
+            if value > default and not registries.OPTIMIZERS.get(optimizer).elementwise:
+                raise SettingError(
+                    f"parallel.{name}",
+                    value,
+                    f"divides weights among {among}, but train.optimizer: {optimizer} may compute "
+                    "with whole ones",
+                    f"parallel.{name}: {default}, or train.optimizer: adamw",
+                )
 
     def _check_evaluator(self) -> None:
         """An evaluator process evaluates later, when nobody waits for it."""

@@ -9,6 +9,7 @@ if something uses it, because a graph omits ops without consumers.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -61,15 +62,17 @@ class ShardGroup:
         forks = [None, *(state.fork() if state else None for _ in range(1, self.count))]
         results = []
         for shard, tensors in enumerate(zip(*arguments, strict=True)):
+            # A tensor that is given twice, as in self-attention, has one copy and one gradient.
+            different = {id(tensor): tensor for tensor in tensors}
+            places = [[*different].index(id(tensor)) for tensor in tensors]
+            run = functools.partial(_placed, function, shard, places)
             with self._scopes[shard](), random_state.forked(forks[shard]):
-                results.append(self._call(function, shard, list(map(tf.identity, tensors))))
+                copies = list(map(tf.identity, different.values()))
+                results.append(self._call(run, shard, copies))
         return results
 
     def _call(self, function: Callable[..., Any], shard: int, tensors: Sequence[tf.Tensor]) -> Any:
-        def run(*given: tf.Tensor) -> Any:
-            return function(shard, *given)
-
-        part = tf.function(run, jit_compile=True, autograph=False) if self._jit else run
+        part = tf.function(function, jit_compile=True, autograph=False) if self._jit else function
 
         @tf.custom_gradient
         def once(*given: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
@@ -122,6 +125,12 @@ class ShardGroup:
         made = self.map(lambda _, piece: getattr(tf.raw_ops, kind)(**attributes(piece)), before)
         self._known[id(tensor)] = tensor, made
         return made
+
+
+def _placed(
+    function: Callable[..., Any], shard: int, places: Sequence[int], *given: tf.Tensor
+) -> Any:
+    return function(shard, *(given[place] for place in places))
 
 
 def _is_unary(op: tf.Operation) -> bool:

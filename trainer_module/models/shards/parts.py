@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.shards.call import LayerCall, below
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
+from stagecraft.trainer_module.models.shards.rule import ShardRule, Way, is_elementwise
 
 
 class Part:
@@ -27,14 +28,11 @@ class Part:
 
         ``shapes``: of the inputs; ``Layer.build`` takes them.
         """
-        config = kind.get_config(layer)
-        for name in config:
-            if name.endswith("_initializer") and config[name] is not None:
-                config[name] = "zeros"
-            elif name.endswith(("_regularizer", "_constraint")):
-                config[name] = None
+        with _without_foreign(layer):
+            config = kind.get_config(layer)
+        zeros = {name: "zeros" for name in config if name.endswith("_initializer")}
         with tf.init_scope():
-            self.layer = kind.from_config({**config, **changes})
+            self.layer = kind.from_config({**config, **zeros, **changes})
             self.layer.build(*shapes)
         self._variables = {below(self.layer, each): each for each in self.layer.variables}
 
@@ -132,6 +130,28 @@ class PartsRule(ShardRule):
             return part
 
         return call.part(way, shard, make)
+
+
+@contextlib.contextmanager
+def _without_foreign(layer: keras.Layer) -> Iterator[None]:
+    """In the block, a layer has no objects that a user may have written without ``get_config``.
+
+    The engines compute regularizers and constraints from the layer's own weights.
+    """
+    names = [
+        name
+        for name, value in vars(layer).items()
+        if name.endswith(("_regularizer", "_constraint", "_initializer"))
+        or (name == "activation" and not is_elementwise(value))
+    ]
+    before = {name: getattr(layer, name) for name in names}
+    try:
+        for name in names:
+            setattr(layer, name, None)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(layer, name, value)
 
 
 def _keep_mask(source: Any, copy: Any) -> None:

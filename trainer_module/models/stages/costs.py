@@ -193,7 +193,12 @@ MOVES = frozenset((
 
 def graph_flops(graph: Any) -> int:
     """Operations of a graph, including the functions that it calls."""
-    return sum(_operation_flops(operation) for operation in graph.get_operations())
+    return flops(graph.get_operations())
+
+
+def flops(operations: Sequence[Any]) -> int:
+    """Floating-point operations of some operations, including the functions that they call."""
+    return sum(map(_operation_flops, operations))
 
 
 def _operation_flops(operation: Any) -> int:

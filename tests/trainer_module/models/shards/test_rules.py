@@ -183,7 +183,8 @@ def test_what_stands_between_two_divided_layers(name):
 
 def test_a_layer_that_is_called_twice():
     shared = layers.Dense(40, activation="relu", name="shared")
-    shards = compare(model((40,), shared, shared, layers.Dense(30, name="last"), layers.Dense(40)), 3)
+    others = [layers.Dense(30, name="last"), layers.Dense(40)]
+    shards = compare(model((40,), shared, shared, *others), 3)
     assert ways(shards)["shared"] == "columns"
 
 
@@ -216,9 +217,17 @@ def test_layers_inside_of_a_users_layer():
     assert ways(shards).keys() == {"block/gate", "block/up", "block/down"}
 
 
-@pytest.mark.parametrize("regularizer", ["l1", "l2", "L1L2", "orthogonal_regularizer"])
+class Largest(keras.regularizers.Regularizer):
+    """Not a sum over slices."""
+
+    def __call__(self, weight: Any) -> Any:
+        return keras.ops.max(keras.ops.abs(weight))
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "L1L2", Largest])
 def test_regularizers(regularizer):
-    dense = layers.Dense(40, kernel_regularizer=regularizer, bias_regularizer="l2", name="dense")
+    own = regularizer if isinstance(regularizer, str) else regularizer()
+    dense = layers.Dense(40, kernel_regularizer=own, bias_regularizer="l2", name="dense")
     shards = compare(model((40,), dense, layers.ActivityRegularization(l2=0.1)), 2)
     assert ways(shards) == {"dense": "columns"}
 
