@@ -225,7 +225,8 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
     workers, replicas, stages = (
         settings[f"parallel.{name}"] for name in ("workers", "replicas", "stages")
     )
-    return strategy.label(settings["parallel.strategy"], workers * replicas, stages)
+    shards = settings.get("parallel.shards", 1)  # an older run has none
+    return strategy.label(settings["parallel.strategy"], workers * replicas, stages, shards)
 
 
 def _metrics(artifacts: Mapping[str, Properties]) -> tuple[dict[str, float], str]:

@@ -174,7 +174,7 @@ class Strategy(Capabilities):
         """Strategy for another division of the same devices; None: a plan suggests none."""
         return None
 
-    def label(self, replicas: int, stages: int) -> str:
+    def label(self, replicas: int, stages: int, shards: int = 1) -> str:
         """The topology in a word or two."""
         return self.name.replace("_", " ")
 
@@ -185,9 +185,9 @@ def find(name: str) -> Strategy:
     return found
 
 
-def label(name: str, replicas: int, stages: int) -> str:
+def label(name: str, replicas: int, stages: int, shards: int = 1) -> str:
     """A topology in a word or two; the strategy's package need not be installed here."""
     try:
-        return find(name).label(replicas, stages)
+        return find(name).label(replicas, stages, shards)
     except UnknownNameError:
         return name.replace("_", " ")

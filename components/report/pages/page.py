@@ -172,12 +172,20 @@ def _matrix(confusion: list[list[int]]) -> list[list[dict[str, Any]]]:
 def _topology(training: Training) -> dict[str, Any]:
     record, timeline, plan = training.record, training.timeline, training.record["plan"]
     devices, stages = record["topology"]["devices"], record["topology"]["stages"]
+    shards = record["topology"].get("shards", 1)
+    each = stages * shards
     suffix = " of each process" if record["topology"]["workers"] > 1 else ""
     replicas = [
-        {"name": f"{number}{suffix}", "devices": devices[first : first + stages]}
-        for number, first in enumerate(range(0, len(devices), stages))
+        {"name": f"{number}{suffix}", "devices": devices[first : first + each]}
+        for number, first in enumerate(range(0, len(devices), each))
+    ]
+    columns = [
+        f"Stage {stage}" + (f", shard {shard}" if shards > 1 else "")
+        for stage in range(stages)
+        for shard in range(shards)
     ]
     return {
+        "columns": columns if each > 1 else ["Device"],
         "replicas": replicas if len(devices) > 1 else [],
         "shares": timeline["shares"] if timeline else None,
         "measured": step_timeline.measured(timeline) if timeline else None,

@@ -73,8 +73,9 @@ def unrecorded(report: ReportData) -> str:
 def grid_text(record: dict[str, Any]) -> str:
     """The topology in a word or two: ``one device``, ``2 × 3 grid``."""
     topology = record["topology"]
-    replicas = topology["workers"] * len(topology["devices"]) // topology["stages"]
-    return strategy.label(topology["strategy"], replicas, topology["stages"])
+    stages, shards = topology["stages"], topology.get("shards", 1)
+    replicas = topology["workers"] * len(topology["devices"]) // (stages * shards)
+    return strategy.label(topology["strategy"], replicas, stages, shards)
 
 
 def devices_text(record: dict[str, Any]) -> str:

@@ -109,9 +109,9 @@ class Grid(Strategy):
         """Itself."""
         return self.name
 
-    def label(self, replicas: int, stages: int) -> str:
-        """Label, such as ``2 × 3 grid``."""
-        return f"{replicas} × {stages} grid"
+    def label(self, replicas: int, stages: int, shards: int = 1) -> str:
+        """Label, such as ``2 × 3 grid``, or ``2 × 3 × 2 grid`` with shards."""
+        return " × ".join(map(str, [replicas, stages] + [shards] * (shards > 1))) + " grid"
 
 
 GRID = Grid()

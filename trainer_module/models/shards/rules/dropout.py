@@ -36,9 +36,9 @@ class DropoutRule(ShardRule):
         """Draws for the whole tensor on each shard, as one device does."""
         inputs, training = call.inputs, call.arguments.get("training", False)
         pieces = call.group.pieces(inputs)
-        if pieces is None or not training or random_state.current() is None:
-            if pieces is not None and not training:
-                return inputs
+        if pieces is not None and not training:
+            return call.group.join(pieces)
+        if pieces is None or random_state.current() is None:
             return call.own(inputs, training=training)
         split = Split(len(inputs.shape) - 1, tuple(piece.shape[-1] for piece in pieces))
         adds = type(call.layer).__name__ == "GaussianNoise"
