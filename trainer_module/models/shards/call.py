@@ -79,7 +79,7 @@ class LayerCall:
         own: Callable[..., Any],
         group: ShardGroup,
         weights: Weights,
-        parts: dict[tuple[int, str, int], Part],
+        parts: dict[tuple[int, tuple[int, ...]], Part],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ):
@@ -124,8 +124,8 @@ class LayerCall:
         self._weights.assign(self.variable(name), slices)
 
     def part(self, way: Way, shard: int, make: Callable[[], Part]) -> Part:
-        """The smaller layer of a shard, which is made in the first call."""
-        key = id(self.layer), way.name, shard
+        """The smaller layer of a shard, which the first call of its sizes makes."""
+        key = id(self.layer), tuple(split.sizes[shard] for split in way.splits.values())
         if key not in self._parts:
             self._parts[key] = make()
         return self._parts[key]

@@ -116,7 +116,9 @@ class ShardGroup:
         """The pieces of a divided tensor, each on its shard's device; None: it is not divided."""
         if id(tensor) in self._known:
             return self._known[id(tensor)][1]
-        if not tf.is_symbolic_tensor(tensor) or not _is_unary(tensor.op):
+        if not tf.is_symbolic_tensor(tensor) or not tensor.dtype.is_floating:
+            return None
+        if not _is_unary(tensor.op):
             return None
         before = self.pieces(tensor.op.inputs[0])
         if before is None:

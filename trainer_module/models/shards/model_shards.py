@@ -66,7 +66,7 @@ class ModelShards:
             if (found := _rule(layer)) is not None
         }
         self._ways: dict[int, Way | None] = {}
-        self._parts: dict[tuple[int, str, int], Part] = {}
+        self._parts: dict[tuple[int, tuple[int, ...]], Part] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
         self.splits: dict[int, Split] = {}
         """Id of a divided variable -> its slices."""

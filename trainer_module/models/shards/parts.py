@@ -31,9 +31,11 @@ class Part:
         with _without_foreign(layer):
             config = kind.get_config(layer)
         zeros = {name: "zeros" for name in config if name.endswith("_initializer")}
-        with tf.init_scope():
+        with tf.init_scope(), tf.device("CPU:0"):
             self.layer = kind.from_config({**config, **zeros, **changes})
             self.layer.build(*shapes)
+        self.shard = 0
+        """The shard that calls it; shards of one size share it."""
         self._variables = {below(self.layer, each): each for each in self.layer.variables}
 
     def __call__(
@@ -76,7 +78,7 @@ class PartsRule(ShardRule):
         """What the first device computes from the sum, such as the bias and the activation."""
         return outputs
 
-    def prepare(self, call: LayerCall, part: Any, way: Way, shard: int) -> None:
+    def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
         """Completes a smaller layer that was just made."""
 
     def run(self, call: LayerCall, way: Way) -> Any:
@@ -94,6 +96,7 @@ class PartsRule(ShardRule):
             inputs, values = tensors[: len(present)], tensors[len(present) :]
             for name, tensor in zip(present, inputs, strict=True):
                 _keep_mask(given[name], tensor)
+            parts[shard].shard = shard
             outputs, changed = parts[shard](
                 dict(zip(way.splits, values, strict=True)),
                 {**dict(zip(present, inputs, strict=True)), **rest},
@@ -126,7 +129,7 @@ class PartsRule(ShardRule):
         def make() -> Part:
             kind = call.kind
             part = Part(kind, call.layer, self.changes(call.layer, way, shard), shapes)
-            self.prepare(call, part.layer, way, shard)
+            self.prepare(call, part, way)
             return part
 
         return call.part(way, shard, make)
@@ -147,7 +150,7 @@ def _without_foreign(layer: keras.Layer) -> Iterator[None]:
     before = {name: getattr(layer, name) for name in names}
     try:
         for name in names:
-            setattr(layer, name, None)
+            setattr(layer, name, keras.activations.linear if name == "activation" else None)
         yield
     finally:
         for name, value in before.items():

@@ -211,3 +211,14 @@ def test_names_from_data_are_text(rendered):
     assert "<script>alert" not in text
     assert text.count("<script") == 1  # ours
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|" in text
+
+
+def test_shards_have_columns_of_their_own(grid):
+    assert grid.training is not None
+    record = grid.training.record
+    topology = record["topology"] | {"stages": 1, "shards": 3}
+    training = replace(grid.training, record=record | {"topology": topology})
+    text = page.render(replace(grid, training=training))
+    assert "2 × 1 × 3 grid" in text
+    for shard in range(3):
+        assert f'<th scope="col">Stage 0, shard {shard}</th>' in text

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import random_state
 from stagecraft.trainer_module.models.shards.call import LayerCall
-from stagecraft.trainer_module.models.shards.parts import PartsRule
+from stagecraft.trainer_module.models.shards.parts import Part, PartsRule
 from stagecraft.trainer_module.models.shards.rule import Way
 from stagecraft.trainer_module.models.shards.split import Split, even
 
@@ -51,7 +51,7 @@ class AttentionRule(PartsRule):
             return {"num_query_heads": queries, "num_key_value_heads": heads}
         return {"num_heads": heads}
 
-    def prepare(self, call: LayerCall, part: Any, way: Way, shard: int) -> None:
+    def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
         """The smaller layer drops what the layer would drop of its heads."""
         whole, own = getattr(call.layer, "_dropout_layer", None), way.splits["query/kernel"]
         if whole is None:
@@ -63,9 +63,9 @@ class AttentionRule(PartsRule):
             shape = [*tf.unstack(tf.shape(scores))]
             shape[1] = sum(own.sizes)  # [batch, heads, queries, keys]
             factors = whole.call(tf.ones(shape, scores.dtype), training=True)
-            return scores * Split(1, own.sizes).cut(factors, shard)
+            return scores * Split(1, own.sizes).cut(factors, part.shard)
 
-        part._dropout_layer.call = dropped
+        part.layer._dropout_layer.call = dropped
 
     def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
         """Adds up the outputs and joins the scores, ``[batch, heads, queries, keys]``."""
