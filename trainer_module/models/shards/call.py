@@ -113,7 +113,12 @@ class LayerCall:
 
     def variable(self, name: str) -> keras.Variable:
         """A weight by its path below the layer."""
-        return next(each for each in self.layer.variables if below(self.layer, each) == name)
+        return self.variables[name]
+
+    @functools.cached_property
+    def variables(self) -> dict[str, keras.Variable]:
+        """The weights by their paths below the layer."""
+        return {below(self.layer, each): each for each in self.layer.variables}
 
     def slices(self, name: str, split: Split) -> Sequence[tf.Tensor]:
         """The slices of a divided weight, each on its shard's device."""

@@ -161,6 +161,9 @@ class ModelShards:
             if weights:
                 self.reasons[found.path] = "takes an input that is not divided"
             return None
+        if not call.variables.keys() >= way.splits.keys():
+            self.reasons[found.path] = "uses a weight of another layer"
+            return None
         splits = {id(call.variable(name)): split for name, split in way.splits.items()}
         if any(self.splits.get(key, split) != split for key, split in splits.items()):
             self.reasons[found.path] = "has a weight that another layer divides differently"

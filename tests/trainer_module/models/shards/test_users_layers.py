@@ -148,7 +148,7 @@ class Borrowing(layers.Dense):
         self.source = source
 
     def build(self, shape: Any) -> None:
-        self._kernel = self.source._kernel
+        self._kernel, self.bias = self.source._kernel, None
         self.built = True
 
 
