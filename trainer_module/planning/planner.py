@@ -98,12 +98,12 @@ def make_plan(
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
     planned = work.Work(stage_costs, times, settings, links, memory)
     named_starts = [names.index(name) + 1 for name in chosen]
-    starts = named_starts if named else planned.cut(parts)
-    if starts is None or not planned.fits(starts):
+    starts = named_starts if named else planned.cut(planned.degrees)
+    if starts is None or not planned.fits(planned.degrees, starts):
         raise planned.refusal(starts, source)
-    step = planned.step(starts)
+    step = planned.step(planned.degrees, starts)
     in_seconds = unit != "flops"
-    stages = planned.stages(starts, in_seconds=in_seconds)
+    stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
     known = work.is_known(parallel, links)
     crosses = in_seconds and work.crosses_hosts(parallel)
     return Plan(
