@@ -57,9 +57,7 @@ class Sums:
         self.pieces = {False: (forward, backward), True: (forward, _added(backward, again))}
         """Times of each piece, forward and backward, without and with recomputation."""
         self._forward = _cumulative(forward)
-        self._backward = {
-            remat: _cumulative(back) for remat, (_, back) in self.pieces.items()
-        }
+        self._backward = {remat: _cumulative(back) for remat, (_, back) in self.pieces.items()}
         self._whole = {
             trained: _cumulative([p.trainable if trained else p.parameters for p in pieces])
             for trained in (False, True)

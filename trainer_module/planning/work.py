@@ -198,9 +198,7 @@ class Work:
         return found
 
     def _held(self, degrees: Degrees) -> list[int]:
-        return held(
-            degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages
-        )
+        return held(degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages)
 
     def weight_bytes(self, degrees: Degrees, begin: Any, end: Any) -> np.ndarray:
         """Bytes of weights, and of everything that training keeps for each."""

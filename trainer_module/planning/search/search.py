@@ -7,9 +7,9 @@ does not exclude. The cuts of all numbers of stages come from one dynamic progra
 A group has the least levers, accumulation steps before ZeRO, with which its balanced cuts fit into
 memory. If they fit with none, the group takes all levers, and its cuts move.
 
-Of two equally fast topologies, the search prefers fewer devices, then fewer shards, stages, workers,
-virtual stages; no recomputation; no ZeRO; fewer accumulation steps, fewer microbatches; 1f1b. Times
-are equal if their first ten digits are. So the same question has the same answer everywhere.
+Of two equally fast topologies, the search prefers fewer devices, then fewer shards, stages,
+workers, virtual stages; no recomputation; no ZeRO; fewer accumulation steps, fewer microbatches;
+1f1b. Times are equal if their first ten digits are. So a question has the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.search import bounds
 from stagecraft.trainer_module.planning.search.bounds import Least
@@ -101,16 +102,22 @@ class Search:
             self._on_progress(done, len(ahead))
             found, fits = self._best_of(division, limit)
             too_large += not fits and work.memory < math.inf
-            if found is not None and valid(work.settings, found.degrees, self._named is None):
+            if found is not None and self._is_valid(found.degrees):
                 bisect.insort(best, found)
                 del best[keep:]
         return Result(best, len(every), too_large, self._priced)
 
+    def _is_valid(self, degrees: Degrees) -> bool:
+        """Whether the rules of all settings allow a topology."""
+        try:
+            settings_with(self._work.settings, degrees, keeps_cuts=self._named is not None)
+        except ValidationError:  # such as named devices of another number
+            return False
+        return True
+
     def _any_group(self, division: Division) -> Degrees:
         workers, replicas, stages, shards = division
-        return Degrees(
-            "grid", workers=workers, replicas=replicas, stages=stages, shards=shards
-        )
+        return Degrees("grid", workers=workers, replicas=replicas, stages=stages, shards=shards)
 
     def _weights_fit(self, division: Division) -> bool:
         """Whether weights alone fit, if all devices have equally many, and replicas divide."""
@@ -195,22 +202,21 @@ def key(degrees: Degrees, length: float) -> Key:
     )
 
 
-def settings_with(settings: TrainingSettings, degrees: Degrees) -> TrainingSettings:
-    """The settings with these degrees, checked; raises pydantic's ValidationError."""
+def settings_with(
+    settings: TrainingSettings, degrees: Degrees, *, keeps_cuts: bool
+) -> TrainingSettings:
+    """The settings with these degrees, checked; raises pydantic's ValidationError.
+
+    ``keeps_cuts``: whether the cuts stay that the settings name.
+    """
     parallel = settings.parallel.model_dump() | degrees._asdict()
+    if not keeps_cuts:
+        parallel["cuts"] = "auto"
+    if capabilities(settings.parallel.strategy).resolves and parallel["devices"] != "auto":
+        names = settings.parallel.device_names[: degrees.devices]
+        parallel["devices"] = ",".join(names)
     dumped = settings.model_dump(include=set(TrainingSettings.model_fields))
     return TrainingSettings.model_validate(dumped | {"parallel": parallel})
-
-
-def valid(settings: TrainingSettings, degrees: Degrees, cuts_free: bool) -> bool:
-    """Whether the rules of all settings allow a topology."""
-    if not cuts_free and degrees.parts != settings.parallel.model_parts:
-        return False
-    try:
-        settings_with(settings, degrees)
-    except ValidationError:  # such as named devices
-        return False
-    return True
 
 
 def candidates(work: Work, best: Sequence[Priced]) -> list[Candidate]:
@@ -277,5 +283,3 @@ def _reason(slower: Candidate, best: Candidate) -> str:
         return "" if slower.step <= best.step * (1 + _CLEAR) else "several small losses"
     label = _REASONS.get(name, f"{slower.devices:,} of {best.devices:,} devices")
     return f"{label}: +{more[name] / best.step:.1%} of the best step"
-
-

@@ -1,7 +1,6 @@
 """The search against all topologies, one by one."""
 
 import itertools
-import math
 from typing import Any
 
 import pytest
