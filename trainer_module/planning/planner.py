@@ -22,7 +22,7 @@ import keras
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import measure, schedule, work
+from stagecraft.trainer_module.planning import coarse, measure, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
@@ -54,13 +54,15 @@ def prepare(
     *,
     accelerator: Accelerator | None = None,
     network_gbit: float | None = None,
+    for_search: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Prepared:
     """Splits a model at its cut points, and finds the costs and times of the pieces.
 
     Args:
         device: on which pieces are measured.
-        accelerator: as in :func:`make_plan`, as the other arguments.
+        accelerator: as in :func:`make_plan`, as ``network_gbit`` and ``on_progress``.
+        for_search: whether to merge pieces if they are very many.
 
     Raises:
         UserError: the cuts that the settings name are not possible.
@@ -102,8 +104,13 @@ def prepare(
     memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
     if accelerator and not parallel.memory_mb:
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
-    planned = work.Work(stage_costs, times, settings, links, memory)
     starts = [names.index(name) + 1 for name in chosen] if named else None
+    if for_search:
+        kept = coarse.kept_cuts(stage_costs, starts or ())
+        stage_costs, times = coarse.merged(stage_costs, times, kept)
+        starts = starts and [kept.index(start) + 1 for start in starts]
+        names = [names[start - 1] for start in kept]
+    planned = work.Work(stage_costs, times, settings, links, memory)
     return Prepared(names, starts, planned, unit, source)
 
 

@@ -109,6 +109,12 @@ class Work:
         self._slots = registries.OPTIMIZERS.get(train.optimizer).slots_with(train)
         self._averages = bool(train.ema_decay)
 
+    def copy(self) -> Work:
+        """The same pieces, without any prediction in caches."""
+        again = self.settings.parallel.remat
+        times = [Times(f, b + again * f if b else b) for f, b in self._times]
+        return Work(self.pieces, times, self.settings, self.links, self.memory)
+
     def sums(self, shards: int) -> Sums:
         """The costs of ranges of pieces."""
         if shards not in self._sums:
@@ -154,6 +160,8 @@ class Work:
         held = self._held(degrees)
         # The parts of a device divide its memory evenly.
         most = self.memory / degrees.virtual_stages
+        if not degrees.remat and not self._may_fit(degrees, fixed, each, most):
+            return None
 
         def fits(part: int) -> np.ndarray:
             found: np.ndarray = fixed + held[part] * each <= most
@@ -161,6 +169,24 @@ class Work:
 
         weighed = self._weighed(degrees.shards, degrees.remat)
         return balance(weighed, parts, fits, self._sending)
+
+    def _may_fit(
+        self, degrees: Degrees, fixed: np.ndarray, each: np.ndarray, most: float
+    ) -> bool:
+        """Whether parts as long as possible reach the last piece, but for what they receive.
+
+        Without that, a range never takes less than one inside it. So longer parts are never worse.
+        """
+        sums, held = self.sums(degrees.shards), self._held(degrees)
+        incoming = self.rows(degrees) * sums.inputs
+        reached = 0
+        for part in range(degrees.parts):
+            received = incoming[max(reached, sums.first)]
+            sizes = fixed[reached] + held[part] * np.maximum(each[reached] - received, 0)
+            reached = int(np.flatnonzero(sizes <= most)[-1])
+            if reached == len(self.pieces):
+                return True
+        return False
 
     def _weighed(self, shards: int, remat: bool) -> list[tuple[float, int]]:
         forward, back = self.sums(shards).pieces[remat]
@@ -197,8 +223,10 @@ class Work:
         found: list[float] = (fixed + np.array(self._held(degrees)) * each).tolist()
         return found
 
-    def _held(self, degrees: Degrees) -> list[int]:
-        return held(degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages)
+    def _held(self, degrees: Degrees) -> tuple[int, ...]:
+        """Microbatches that each part holds."""
+        order, microbatches = degrees.schedule, degrees.microbatches
+        return schedule.held(order, microbatches, degrees.stages, degrees.virtual_stages)
 
     def weight_bytes(self, degrees: Degrees, begin: Any, end: Any) -> np.ndarray:
         """Bytes of weights, and of everything that training keeps for each."""
@@ -385,16 +413,6 @@ class Work:
                 )
             )
         return plans
-
-
-@functools.cache
-def held(name: str, microbatches: int, stages: int, virtual: int) -> list[int]:
-    """The most microbatches whose activations each part of the model holds at once."""
-    orders = schedule.passes(name, microbatches, stages, virtual)
-    return [
-        schedule.held(now for now in orders[part % stages] if now.stage == part)
-        for part in range(stages * virtual)
-    ]
 
 
 class Links(NamedTuple):
