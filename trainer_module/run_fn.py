@@ -13,6 +13,7 @@ from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
@@ -44,6 +45,10 @@ def run_fn(fn_args: Any) -> None:
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)
         return
+    settings, search = automatic.resolved(
+        settings, lambda: TrainingContext(fn_args, settings).build_blank()
+    )
+    parallel = settings.parallel
     devices, chief, connected = join(parallel)
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
@@ -123,6 +128,7 @@ def run_fn(fn_args: Any) -> None:
                 outcome=outcome,
                 examples=context.examples,
                 plan=engine.plan,
+                search=search,
                 loaded=context.loaded,
                 seconds=timer.seconds(),
             )

@@ -170,9 +170,7 @@ class Work:
         weighed = self._weighed(degrees.shards, degrees.remat)
         return balance(weighed, parts, fits, self._sending)
 
-    def _may_fit(
-        self, degrees: Degrees, fixed: np.ndarray, each: np.ndarray, most: float
-    ) -> bool:
+    def _may_fit(self, degrees: Degrees, fixed: np.ndarray, each: np.ndarray, most: float) -> bool:
         """Whether parts as long as possible reach the last piece, but for what they receive.
 
         Without that, a range never takes less than one inside it. So longer parts are never worse.
