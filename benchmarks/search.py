@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.stages import blank
-from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, parse_cluster
+from stagecraft.trainer_module.planning.prepared import prepare
 from stagecraft.trainer_module.planning.search.search import Search, candidates
 from stagecraft.trainer_module.planning.search.space import Space
 from stagecraft.trainer_module.settings import (
@@ -59,7 +59,7 @@ def main() -> None:
     for text in args.devices or DEVICES:
         cluster = parse_cluster(text)
         begun = time.perf_counter()
-        prepared = planner.prepare(
+        prepared = prepare(
             model,
             settings,
             "CPU:0",

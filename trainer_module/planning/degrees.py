@@ -10,7 +10,7 @@ from stagecraft.trainer_module.parallel.settings import ParallelSettings
 class Degrees(NamedTuple):
     """Values of ``parallel:`` by their names; a search compares thousands of them."""
 
-    strategy: str = "one_device"
+    strategy: str = ParallelSettings.model_fields["strategy"].default
     workers: int = 1
     replicas: int = 1
     stages: int = 1

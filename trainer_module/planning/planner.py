@@ -5,24 +5,16 @@ equal cuts, the largest stage has the fewest parameters. Every stage fits into i
 
 Where several tensors cross a cut (a U-Net's skips), the time of a stage includes that of sending
 them.
-
-Times have one of three sources: measurements on the device; an accelerator's peak rates of
-operations and memory; or numbers of floating-point operations. The last compare parts of a model,
-but give no seconds, and ignore copies between devices.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import keras
 
-from stagecraft.trainer_module.models.stages import costs, inputs, partition
-from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import coarse, measure, schedule, work
+from stagecraft.trainer_module.planning import prepared, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
@@ -31,87 +23,6 @@ from stagecraft.trainer_module.settings import ParallelSettings, TrainingSetting
 
 WORTH_SAYING = 1.05
 """The least speedup of a suggestion over the plan."""
-
-
-class Prepared(NamedTuple):
-    """The pieces of a model, ready for predictions."""
-
-    names: list[str]
-    """Cut points between the pieces."""
-    named: list[int] | None
-    """First pieces of the stages that ``parallel.cuts`` names; None: they are to be chosen."""
-    work: work.Work
-    times: str
-    """Origin of the times: ``measured``, ``peak`` or ``flops``."""
-    memory_source: str
-    """What limits the memory: a setting, or a device."""
-
-
-def prepare(
-    model: keras.Model,
-    settings: TrainingSettings,
-    device: str,
-    *,
-    accelerator: Accelerator | None = None,
-    network_gbit: float | None = None,
-    for_search: bool = False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Prepared:
-    """Splits a model at its cut points, and finds the costs and times of the pieces.
-
-    Args:
-        device: on which pieces are measured.
-        accelerator: as in :func:`make_plan`, as ``network_gbit`` and ``on_progress``.
-        for_search: whether to merge pieces if they are very many.
-
-    Raises:
-        UserError: the cuts that the settings name are not possible.
-    """
-    parallel = settings.parallel
-    named = parallel.cuts != "auto"
-    parts = parallel.model_parts
-    chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
-    for names in partition.all_cuts(model, parts, chosen, parallel.virtual_stages):
-        pieces = partition.split(model, names)
-        stage_costs = costs.stage_costs(pieces, inputs.of(model))
-        if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
-            break
-    factors = work.backward(stage_costs, remat=parallel.remat)
-    unit, links = "flops", work.Links()
-    between_hosts = (network_gbit or math.inf) * 1e9 / 8
-    if accelerator:
-        unit, links = "peak", work.Links(accelerator.link_gb_per_second * 1e9, between_hosts)
-        times = [
-            _peak(cost, accelerator, parallel.precision, factor)
-            for cost, factor in zip(stage_costs, factors, strict=True)
-        ]
-    elif parallel.costs == "measured":
-        unit, links = "measured", work.Links(hosts=between_hosts)
-        times = measure.piece_times(
-            pieces,
-            stage_costs,
-            examples=settings.train.batch_size // parallel.parts,
-            device=device,
-            jit=parallel.jit,
-            remat=parallel.remat,
-            on_progress=on_progress,
-        )
-    else:
-        times = [
-            Times(cost.flops, factor * cost.flops)
-            for cost, factor in zip(stage_costs, factors, strict=True)
-        ]
-    memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
-    if accelerator and not parallel.memory_mb:
-        memory, source = accelerator.memory_gb * 1e9, accelerator.name
-    starts = [names.index(name) + 1 for name in chosen] if named else None
-    if for_search:
-        kept = coarse.kept_cuts(stage_costs, starts or ())
-        stage_costs, times = coarse.merged(stage_costs, times, kept)
-        starts = starts and [kept.index(start) + 1 for start in starts]
-        names = [names[start - 1] for start in kept]
-    planned = work.Work(stage_costs, times, settings, links, memory)
-    return Prepared(names, starts, planned, unit, source)
 
 
 def make_plan(
@@ -138,7 +49,7 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
-    prepared = prepare(
+    ready = prepared.prepare(
         model,
         settings,
         devices[0],
@@ -146,12 +57,12 @@ def make_plan(
         network_gbit=network_gbit,
         on_progress=on_progress,
     )
-    planned, unit, parallel = prepared.work, prepared.times, settings.parallel
-    links, names, starts = planned.links, prepared.names, prepared.named
+    planned, unit, parallel = ready.work, ready.times, settings.parallel
+    links, names, starts = planned.links, ready.names, ready.named
     if starts is None:
         starts = planned.cut(planned.degrees)
     if starts is None or not planned.fits(planned.degrees, starts):
-        raise planned.refusal(starts, prepared.memory_source)
+        raise planned.refusal(starts, ready.memory_source)
     step = planned.step(planned.degrees, starts)
     in_seconds = unit != "flops"
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
@@ -184,13 +95,6 @@ def make_plan(
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
         suggestion=_faster(planned, step.length, available),
     )
-
-
-def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: float) -> Times:
-    """Seconds: operations at the peak rate, plus one write and read of each activation."""
-    compute = cost.flops / accelerator.flops_per_second(precision)
-    memory = 2 * cost.activation_bytes / (accelerator.memory_gb_per_second * 1e9)
-    return Times(compute + memory, backward * (compute + memory))
 
 
 def _limit(

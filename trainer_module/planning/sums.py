@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -84,27 +85,27 @@ class Sums:
     def _part(self, whole: float, split: float) -> float:
         return whole - split + split / self._shards
 
-    def forward(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def forward(self, begin: Any, end: Any) -> np.ndarray:
         """Time of a forward pass."""
         return self._forward[end] - self._forward[begin]
 
-    def backward(self, begin: np.ndarray, end: np.ndarray, *, remat: bool) -> np.ndarray:
+    def backward(self, begin: Any, end: Any, *, remat: bool) -> np.ndarray:
         """Time of a backward pass."""
         return self._backward[remat][end] - self._backward[remat][begin]
 
-    def activations(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def activations(self, begin: Any, end: Any) -> np.ndarray:
         """Bytes of the activations."""
         return self._activations[end] - self._activations[begin]
 
-    def output_bytes(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def output_bytes(self, begin: Any, end: Any) -> np.ndarray:
         """Bytes of the outputs of all pieces."""
         return self._outputs[end] - self._outputs[begin]
 
-    def shard_bytes(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def shard_bytes(self, begin: Any, end: Any) -> np.ndarray:
         """Bytes that the first shard sends to all others in a forward pass."""
         return (self._shards - 1) * (self._shard_bytes[end] - self._shard_bytes[begin])
 
-    def passing(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def passing(self, begin: Any, end: Any) -> np.ndarray:
         """The most bytes of one piece without a backward pass; 0 if the ranges have none."""
         if not self.first:
             return np.zeros(np.broadcast(begin, end).shape)
@@ -112,7 +113,7 @@ class Sums:
         return self._passing[begins, ends]
 
     def parameters(
-        self, begin: np.ndarray, end: np.ndarray, *, trained: bool = False, held: bool = False
+        self, begin: Any, end: Any, *, trained: bool = False, held: bool = False
     ) -> np.ndarray:
         """Parameters on the first shard; a weight that several pieces use counts once.
 

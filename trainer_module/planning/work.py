@@ -235,7 +235,7 @@ class Work:
         slots = float(self._slots)
         if degrees.zero:  # with a slice of each weight
             slots = (slots + 1) / degrees.replicas
-        copies = 1 + (degrees.accumulate * degrees.microbatches > 1)
+        copies = 1.0 + (degrees.accumulate * degrees.microbatches > 1)
         copies += slots + self._averages
         return self._width * (
             (1 + half) * sums.parameters(begin, end)

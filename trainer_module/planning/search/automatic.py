@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 from pydantic import ValidationError
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
@@ -20,7 +21,7 @@ from stagecraft.trainer_module.planning.search import of_model
 from stagecraft.trainer_module.planning.search.found import Found
 from stagecraft.trainer_module.planning.search.search import settings_with
 from stagecraft.trainer_module.planning.search.text import sentence
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +57,9 @@ def resolved(
     parallel = settings.parallel
     if not capabilities(parallel.strategy).resolves:
         return Resolved(settings, None)
-    topology.configure_devices(parallel)
-    devices = list(parallel.device_names) or topology.available(parallel)
+    with contextlib.suppress(UserError):  # too late: the training may start other processes
+        topology.configure_devices(parallel)
+    devices = _devices(parallel)
     again = _as_before(settings, earlier or {}, len(devices))
     if again is not None:
         _log.info(
@@ -75,6 +77,15 @@ def resolved(
     )
     _log.info("%s", sentence(chosen.found))
     return Resolved(chosen.settings, chosen.found)
+
+
+def _devices(parallel: ParallelSettings) -> list[str]:
+    """The devices to choose a topology for."""
+    if parallel.device_names:
+        return list(parallel.device_names)
+    if parallel.virtual_devices:
+        return [f"CPU:{index}" for index in range(parallel.virtual_devices)]
+    return topology.available(parallel)
 
 
 def _as_before(

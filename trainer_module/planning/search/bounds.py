@@ -14,7 +14,7 @@ import numpy as np
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.work import Passes, Work
 
-_ROUNDING = 1 - 1e-9
+ROUNDING = 1 - 1e-9
 """Sums in another order than those of :class:`Work` differ by less."""
 
 
@@ -44,7 +44,7 @@ class Least(NamedTuple):
 def even_all_reduce(work: Work, degrees: Degrees) -> float:
     """The all-reduce of stages with equally many gradients."""
     trained = work.gradient_bytes(degrees.shards)
-    return work.all_reduce(degrees, [trained / degrees.stages] * degrees.stages)
+    return work.all_reduce(degrees, [trained / degrees.stages] * degrees.stages) * ROUNDING
 
 
 def of_any_cuts(degrees: Degrees, least: Least, examples: float) -> float:
@@ -65,7 +65,7 @@ def of_any_cuts(degrees: Degrees, least: Least, examples: float) -> float:
         passes = (microbatches - 1) - (ahead - 1) * least.forward_share
         if passes.min() > 0:
             span = max(span, total * (1 + 1 / float((1 / passes).sum())))
-    return examples / microbatches * span * _ROUNDING
+    return examples / microbatches * span * ROUNDING
 
 
 def of_cuts(degrees: Degrees, passes: Passes) -> float:
@@ -87,7 +87,7 @@ def of_cuts(degrees: Degrees, passes: Passes) -> float:
             first = np.maximum(ahead * forward, forward + away)
         rest = microbatches * backward + (microbatches - ahead) * forward
         span = np.maximum(span, fill + first + rest + drain)
-    return float(span.max()) * _ROUNDING
+    return float(span.max()) * ROUNDING
 
 
 def _before(values: np.ndarray) -> np.ndarray:

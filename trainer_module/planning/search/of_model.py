@@ -9,8 +9,8 @@ from typing import NamedTuple
 import keras
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.prepared import Prepared, prepare
 from stagecraft.trainer_module.planning.search.found import Found
 from stagecraft.trainer_module.planning.search.search import Search, candidates, settings_with
 from stagecraft.trainer_module.planning.search.space import Space
@@ -51,7 +51,7 @@ def search(
     Raises:
         UserError: no topology is possible, or none fits into memory.
     """
-    prepared = planner.prepare(
+    prepared = prepare(
         model,
         settings,
         device,
@@ -78,7 +78,7 @@ def search(
     return Chosen(found, TrainingSettings.model_validate(best.model_dump()))
 
 
-def _nothing(prepared: planner.Prepared, devices: int, too_large: int) -> UserError:
+def _nothing(prepared: Prepared, devices: int, too_large: int) -> UserError:
     """The error for settings that no topology fulfills."""
     if too_large and prepared.work.memory < math.inf:
         use = "more devices, a smaller train.batch_size, or parallel.precision: mixed_bfloat16"

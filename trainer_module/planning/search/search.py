@@ -117,7 +117,7 @@ class Search:
 
     def _any_group(self, division: Division) -> Degrees:
         workers, replicas, stages, shards = division
-        return Degrees("grid", workers=workers, replicas=replicas, stages=stages, shards=shards)
+        return Degrees(workers=workers, replicas=replicas, stages=stages, shards=shards)
 
     def _weights_fit(self, division: Division) -> bool:
         """Whether weights alone fit, if all devices have equally many, and replicas divide."""
@@ -137,18 +137,23 @@ class Search:
             self._least[shards, remat] = Least.of(self._work, shards, remat=remat)
         return self._least[shards, remat]
 
+    def _even_all_reduce(self, division: Division) -> float:
+        """Lower bound of the all-reduce of all topologies of a division."""
+        group = self._any_group(division)
+        names = self._space.strategies(division.replicas, division.stages)
+        every = [group._replace(strategy=name) for name in names]
+        return min(bounds.even_all_reduce(self._work, each) for each in every)
+
     def _bound(self, division: Division) -> float:
         """Lower bound of the step of all topologies of a division."""
         least = self._least_of(division.shards, False)
-        passes = self._examples(division) * least.slowest(division.stages)
-        return passes * (1 - 1e-9) + bounds.even_all_reduce(
-            self._work, self._any_group(division)
-        ) * (1 - 1e-9)
+        passes = self._examples(division) * least.slowest(division.stages) * bounds.ROUNDING
+        return passes + self._even_all_reduce(division)
 
     def _best_of(self, division: Division, limit: float) -> tuple[Priced | None, bool]:
         """The best topology up to a limit; and whether any may fit into memory."""
         work, examples = self._work, self._examples(division)
-        all_reduce = bounds.even_all_reduce(work, self._any_group(division)) * (1 - 1e-9)
+        all_reduce = self._even_all_reduce(division)
         best, fits = None, False
         for group in self._space.groups(division):
             least = self._least_of(group.shards, group.remat)

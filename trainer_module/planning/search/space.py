@@ -171,17 +171,22 @@ class Space:
             if (name := self._strategy(degrees)) is not None
         ]
 
+    def strategies(self, replicas: int, stages: int) -> list[str]:
+        """Strategies for a division, the simplest first; the last one cuts models."""
+        found = strategy.find(self._parallel.strategy)
+        names = found.alternative(replicas, stages), found.alternative(replicas, 2)
+        return list(dict.fromkeys(filter(None, names)))
+
     def _strategy(self, degrees: Degrees) -> str | None:
         """The simplest strategy; None: none has such a topology."""
         parallel = self._parallel
-        simplest = strategy.find(parallel.strategy).alternative(degrees.replicas, degrees.stages)
         in_stages = (
             max(degrees.stages, degrees.shards, degrees.microbatches) > 1
             or degrees.zero
             or parallel.memory_mb
             or parallel.timeline_step
         )
-        for name in filter(None, (simplest, "grid")):
+        for name in self.strategies(degrees.replicas, degrees.stages):
             found = capabilities(name)
             if (
                 (found.cuts_model or not in_stages)
@@ -191,7 +196,7 @@ class Space:
                 return name
         return None
 
-    def _values(self, name: str, free: Sequence[int] | Sequence[str] | range) -> Sequence:  # type: ignore[type-arg]
+    def _values(self, name: str, free: Sequence[int] | Sequence[str] | range) -> Sequence:
         """The value that the settings fix; otherwise the free ones."""
         return [self._fixed[name]] if name in self._fixed else free
 
