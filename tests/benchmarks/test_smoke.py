@@ -54,6 +54,10 @@ RUNS = {
         "--model cnn --batch 4 --microbatches 1",
         r"^ +less .* \d+ of \d+ arrays differ",
     ),
+    "search": (
+        "--model transformer_2_8_2 --length 4 --batch 8 --devices 4xT4-16GB --rounds 1",
+        rf"^4xT4-16GB +{NUMBER} +{NUMBER} +\d+ +0 +\d+ +1 x \d+ x \d+ x 1, [\d.e-]+ s$",
+    ),
     "soak": ("--cycles 1", r"^nothing is left behind, and nothing grows$"),
     "stages": (
         "--model cnn --batch 8 --rounds 1 --jit off",

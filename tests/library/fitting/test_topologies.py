@@ -19,7 +19,7 @@ def test_each_topology_trains_as_keras_on_one_device():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     differences = json.loads(done.stdout)
-    assert len(differences) == 3
+    assert len(differences) == 4
     assert {name: value for name, value in differences.items() if value > ROUNDING} == {}
 
 

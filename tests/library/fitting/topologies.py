@@ -28,6 +28,7 @@ def two_inputs() -> keras.Model:
 TOPOLOGIES = {
     "grid": {"strategy": "grid", "replicas": 2, "stages": 2, "microbatches": 2},
     "mirrored": {"strategy": "mirrored", "replicas": 2},
+    "auto": {"strategy": "auto", "stages": 2},
 }
 
 
@@ -70,7 +71,8 @@ def main() -> dict[str, float]:
             )
             pairs = zip(model.get_weights(), expected, strict=True)
             found[f"{case}, {name}"] = max(float(abs(a - b).max()) for a, b in pairs)
-            assert history.topology.strategy == parallel.get("strategy", "one_device")
+            expected_strategy = {"auto": "grid"}.get(name, parallel["strategy"])
+            assert history.topology.strategy == expected_strategy
             assert (history.plan is not None) == ("stages" in parallel)
             assert history.plan is None or len(history.plan.stages) == 2
     return found

@@ -281,6 +281,30 @@ def test_devices_by_name(text, count, name):
     assert (found[0], found[1].name) == (count, name)
 
 
+@pytest.mark.parametrize(
+    ("text", "hosts", "devices", "name"),
+    [
+        ("8", 1, 8, None),
+        ("4x8", 4, 8, None),
+        ("4xV100-32GB", 1, 4, "V100-32GB"),
+        ("8x8xH100-80GB", 8, 8, "H100-80GB"),
+        ("2 × 4 × t4-16gb", 2, 4, "T4-16GB"),
+        ("A100-40GB", 1, 1, "A100-40GB"),
+    ],
+)
+def test_hosts_and_devices(text, hosts, devices, name):
+    found = accelerators.parse_cluster(text)
+    assert (found.hosts, found.devices) == (hosts, devices)
+    assert (found.accelerator and found.accelerator.name) == name
+
+
+@pytest.mark.parametrize("text", ["", "0", "0x4", "4x0xT4-16GB", "4xT4", "2x2x2xT4-16GB", "-1"])
+def test_hosts_that_are_no_hosts(text, messages):
+    with messages.raises(UserError) as raised:
+        accelerators.parse_cluster(text)
+    assert raised.value.setting == "--devices"
+
+
 @pytest.mark.parametrize("text", ["", "4xA1000", "0xA100-40GB", "A100-40GBx4", "x", "4 x"])
 def test_devices_that_are_not_known(text, messages):
     with messages.raises(UserError):

@@ -125,6 +125,55 @@ def test_errors(refused, arguments):
     refused("plan", *arguments)
 
 
+SEARCH = ("--search", "--devices", "2x2xA100-40GB", "--set", "train.model=resnet20")
+
+
+def test_search(stagecraft, messages):
+    ran = stagecraft("plan", *SEARCH)
+    assert ran.code == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    messages.check(lines[0])
+    rows = lines[3 : lines.index("", 3)]
+    assert [row.split()[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    assert len(rows) > 3
+    messages.check(rows[-1].rpartition("  ")[2])
+    (best,) = (line for line in lines if line.startswith("best "))
+    words = best.split()[1:]
+    assert words[::2] == ["--set"] * (len(words) // 2)
+    again = stagecraft("plan", *words, "--devices", "2xA100-40GB", *SEARCH[3:], "--json")
+    assert again.code == 0, again.stderr
+    found = stagecraft("plan", *SEARCH, "--json").last_line
+    steps = [each["step"] for each in found["candidates"]]
+    assert steps == sorted(steps)
+    assert again.last_line["step_seconds"] == pytest.approx(steps[0])
+    assert found["candidates"][0]["reason"] == ""
+
+
+def test_auto_plans_the_best_of_a_search(stagecraft):
+    auto = ("--set", "parallel.strategy=auto", "--devices", "4xA100-40GB", *SEARCH[3:], "--json")
+    found = stagecraft("plan", "--search", *auto).last_line
+    ran = stagecraft("plan", *auto)
+    assert ran.code == 0, ran.stderr
+    assert ran.last_line["step_seconds"] == pytest.approx(found["candidates"][0]["step"])
+    assert ran.last_line["strategy"] == found["candidates"][0]["settings"]["strategy"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--devices", "0x8xH100-80GB"),
+        ("--devices", "8xB7"),
+        ("--devices", "2", "--set", "parallel.stages=3", "--set", "parallel.strategy=grid"),
+        ("--devices", "2", "--goodput", "64"),
+        ("--set", "parallel.strategy=parameter_server"),
+        ("--devices", "2xT4-16GB", "--set", "parallel.memory_mb=1", "--set",
+         "parallel.strategy=auto"),
+    ],
+)  # fmt: skip
+def test_errors_of_a_search(refused, arguments):
+    refused("plan", "--search", *arguments)
+
+
 def test_a_model_in_the_present_folder(stagecraft, tmp_path):
     lines = (
         "from keras import Sequential, layers",
