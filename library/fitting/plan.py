@@ -153,7 +153,7 @@ def _no_loss(targets: Any, outputs: Any) -> Any:
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
     """As many devices as one worker needs."""
-    needed = parallel.replicas * parallel.stages
+    needed = parallel.devices_per_worker
     if needed <= len(available):
         return available[:needed]
     name = available[0].partition(":")[0]

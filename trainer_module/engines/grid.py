@@ -56,7 +56,7 @@ class GridEngine(Engine):
         self._template = build_model(tf.device("CPU:0"))
         dropout.key_layers(self._template, train.seed)
         self._workers.take_from_chief(self._template.variables)
-        if topology.stages > 1 or parallel.memory_mb:
+        if topology.stages * topology.shards > 1 or parallel.memory_mb:
             self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
         models = partition.split(self._template, cuts)

@@ -60,10 +60,12 @@ def _one(pieces: Sequence[StageCost]) -> StageCost:
     }
     added["parameters"] -= again
     added["trainable"] -= again_trained
+    limits = [piece.most_shards for piece in pieces if piece.most_shards is not None]
     first, last = pieces[0], pieces[-1]
     return dataclasses.replace(
         first,
         **added,
+        most_shards=min(limits, default=None),
         last=last.last,
         output_bytes=last.output_bytes,
         output_tensors=last.output_tensors,

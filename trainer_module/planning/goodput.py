@@ -141,7 +141,7 @@ def spans(
     Args:
         jitter: relative standard deviation of the time of a pass.
     """
-    devices = len(plan.devices[0])
+    devices = plan.stage_count
     means = {
         schedule.FORWARD: [stage.forward_seconds or 0.0 for stage in plan.stages],
         schedule.BACKWARD: [stage.backward_seconds or 0.0 for stage in plan.stages],

@@ -21,6 +21,10 @@ class StagePlan:
     """Bytes of activations, for one example."""
     output_bytes: int
     """Bytes sent to the next stage, for one example."""
+    split_parameters: int = 0
+    """The part of ``parameters`` that shards divide."""
+    shard_bytes: int = 0
+    """Bytes that the first shard sends to each other one in a forward pass of one example."""
     memory_bytes: int
     """Bytes on its device: weights; gradients and optimizer slots of trained weights; activations
     of the microbatches that it holds."""
@@ -68,7 +72,9 @@ class Plan:
     strategy: str
     workers: int
     devices: list[list[str]]
-    """Devices of one worker: per replica, a device for each stage."""
+    """Devices of one worker: per replica, those of each stage, with its shards."""
+    shards: int = 1
+    """Devices of each stage."""
     virtual_stages: int = 1
     """Parts of the model on each device. ``stages`` below are these parts: the device of part p is
     number p mod K."""
@@ -101,3 +107,8 @@ class Plan:
     ideal_speedup: int
     limit: str
     suggestion: Suggestion | None
+
+    @property
+    def stage_count(self) -> int:
+        """Number of stages of a replica; each has the devices of its shards."""
+        return len(self.devices[0]) // self.shards

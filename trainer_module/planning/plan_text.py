@@ -21,12 +21,18 @@ def plan_text(plan: Plan) -> str:
     parts = len(plan.stages)
     paragraphs = [
         _heading(plan),
-        "\n".join(f"replica {index}  {' → '.join(row)}" for index, row in enumerate(plan.devices)),
+        "\n".join(_replica(plan, number) for number in range(len(plan.devices))),
         _table(plan),
         _diagram(plan) if parts > 1 or plan.microbatches > 1 else "",
         _figures(plan),
     ]
     return "\n\n".join(filter(None, paragraphs))
+
+
+def _replica(plan: Plan, number: int) -> str:
+    devices, count = plan.devices[number], plan.shards
+    stages = ["+".join(devices[at : at + count]) for at in range(0, len(devices), count)]
+    return f"replica {number}  {' → '.join(stages)}"
 
 
 def _heading(plan: Plan) -> str:
@@ -36,7 +42,9 @@ def _heading(plan: Plan) -> str:
         examples += f", in {plan.accumulate} accumulation steps"
     if plan.microbatches > 1:
         examples += f", in {plan.microbatches} microbatches of {plan.microbatch_size:,}"
-    grid = f"{replicas} × {len(plan.devices[0])} (replicas × stages)"
+    grid = f"{replicas} × {plan.stage_count} (replicas × stages)"
+    if plan.shards > 1:
+        grid = f"{replicas} × {plan.stage_count} × {plan.shards} (replicas × stages × shards)"
     if plan.workers > 1:
         grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
     return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
@@ -46,7 +54,7 @@ def _table(plan: Plan) -> str:
     seconds = plan.stages[0].forward_seconds is not None
     names = ["stage", "layers", "", "parameters", "MFLOP", "activations", "memory", "time share"]
     rows = [[*names, *(["forward", "backward"] if seconds else [])]]
-    devices = len(plan.devices[0])
+    devices = plan.stage_count
     for number, stage in enumerate(plan.stages):
         rows.append(
             [
@@ -72,6 +80,8 @@ def _table(plan: Plan) -> str:
         for row in rows
     ]
     legend = "MFLOP (forward pass) and activations: per example; memory: peak of the device"
+    if plan.shards > 1:
+        legend = legend.replace("the device", "the stage's first device")
     if plan.virtual_stages > 1:
         legend = legend.replace("peak of the device", "peak of the part; a device needs their sum")
         legend = f"stage S.V: virtual stage V on the device of stage S; {legend}"
@@ -79,7 +89,7 @@ def _table(plan: Plan) -> str:
 
 
 def _diagram(plan: Plan) -> str:
-    stages, parts = len(plan.devices[0]), len(plan.stages)
+    stages, parts = plan.stage_count, len(plan.stages)
     orders = schedule.passes(plan.schedule, plan.microbatches, stages, plan.virtual_stages)
     slots = schedule.timetable(orders, [1.0] * parts, [2.0] * parts)
     lines = [
@@ -90,7 +100,7 @@ def _diagram(plan: Plan) -> str:
 
 
 def _figures(plan: Plan) -> str:
-    stages, microbatches = len(plan.devices[0]), plan.microbatches
+    stages, microbatches = plan.stage_count, plan.microbatches
     used = strategy.find(plan.strategy)
     lines = [f"times         {_TIMES[plan.times]}"]
     if plan.step_seconds is not None:
@@ -102,6 +112,14 @@ def _figures(plan: Plan) -> str:
         lines.append(f"{used.traffic_name:13} {time_text(plan.all_reduce_seconds)} of it")
         if plan.network_gbit:
             lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
+    if plan.shards > 1:
+        divided = sum(stage.split_parameters for stage in plan.stages)
+        share = divided / max(1, sum(stage.parameters for stage in plan.stages))
+        sent = size_text(sum(stage.shard_bytes for stage in plan.stages))
+        lines.append(
+            f"shards        {plan.shards} devices for each stage divide {share:.1%} of the "
+            f"parameters; in a forward pass, {sent} per example go to each other device, and back"
+        )
     if plan.tied:
         weights = ", ".join(
             f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied

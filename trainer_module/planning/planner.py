@@ -67,12 +67,14 @@ def make_plan(
     in_seconds = unit != "flops"
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
     known = work.is_known(parallel, links)
+    each = parallel.stages * parallel.shards
     crosses = in_seconds and work.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
         workers=parallel.workers,
-        devices=[list(row) for row in zip(*[iter(devices)] * parallel.stages, strict=True)],
+        devices=[list(row) for row in zip(*[iter(devices)] * each, strict=True)],
+        shards=parallel.shards,
         virtual_stages=parallel.virtual_stages,
         batch_size=settings.train.batch_size,
         accumulate=parallel.accumulate,
@@ -91,7 +93,7 @@ def make_plan(
         network_gbit=network_gbit if crosses else None,
         speedup=step.speedup,
         speedup_over_naive=step.over_naive,
-        ideal_speedup=parallel.workers * parallel.replicas * parallel.stages,
+        ideal_speedup=parallel.workers * parallel.devices_per_worker,
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
         suggestion=_faster(planned, step.length, available),
     )

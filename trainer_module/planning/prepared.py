@@ -8,11 +8,14 @@ but give no seconds, and ignore copies between devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.models.shards.costs import with_shards
+from stagecraft.trainer_module.models.shards.model_shards import ModelShards
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.planning import coarse, measure, work
@@ -63,6 +66,7 @@ def prepare(
         stage_costs = costs.stage_costs(pieces, inputs.of(model))
         if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
             break
+    stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = work.backward(stage_costs, remat=parallel.remat)
     unit, links = "flops", work.Links()
     between_hosts = (network_gbit or math.inf) * 1e9 / 8
@@ -99,6 +103,25 @@ def prepare(
         names = [names[start - 1] for start in kept]
     planned = work.Work(stage_costs, times, settings, links, memory)
     return Prepared(names, starts, planned, unit, source)
+
+
+def _with_shards(
+    found: list[StageCost],
+    pieces: Sequence[keras.Model],
+    model: keras.Model,
+    count: int,
+    *,
+    for_search: bool,
+) -> list[StageCost]:
+    """The costs with what shards divide; a search wants to know it for any number of shards."""
+    if count == 1 and not for_search:
+        return found
+    try:
+        return with_shards(found, pieces, ModelShards([model], max(2, count)))
+    except SettingError:
+        if count > 1:
+            raise
+        return found  # no layer can be divided: the search finds no use for shards
 
 
 def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: float) -> Times:

@@ -6,6 +6,7 @@ rest: ``(whole - split) + split / S``. It exchanges activations with the other s
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,7 @@ class Sums:
             shards: devices of each stage.
             link: bytes between two of them by the unit of the times.
         """
+        pieces = [_divided(piece, shards) for piece in pieces]
         self.count = len(pieces)
         self.first = first_trained(pieces)
         self._shards = shards
@@ -142,6 +144,14 @@ class Sums:
             if len(stages) > 1:
                 found[weight] = stages
         return found
+
+
+def _divided(piece: StageCost, shards: int) -> StageCost:
+    """The piece; without divided layers if there are too many shards for them."""
+    if shards == 1 or piece.most_shards is None or shards <= piece.most_shards:
+        return piece
+    whole = {name: 0 for name in vars(piece) if name.startswith("split_")}
+    return dataclasses.replace(piece, **whole, shard_bytes=0)
 
 
 def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:

@@ -381,6 +381,12 @@ class Work:
             for weight, stages in self.sums(1).tied(*self._bounds(starts)).items()
         ]
 
+    def _split_parameters(self, degrees: Degrees, begin: int, end: int) -> int:
+        if degrees.shards == 1:
+            return 0
+        whole, first = (int(self.sums(n).parameters(begin, end)) for n in (1, degrees.shards))
+        return round((whole - first) * degrees.shards / (degrees.shards - 1))
+
     def stages(
         self, degrees: Degrees, starts: Sequence[int], *, in_seconds: bool
     ) -> list[StagePlan]:
@@ -403,6 +409,8 @@ class Work:
                     flops=sum(piece.flops for piece in pieces),
                     activation_bytes=sum(piece.activation_bytes for piece in pieces),
                     output_bytes=pieces[-1].output_bytes,
+                    split_parameters=self._split_parameters(degrees, begin, end),
+                    shard_bytes=sum(p.shard_bytes for p in pieces) if degrees.shards > 1 else 0,
                     memory_bytes=round(memory),
                     share=(forward + back) / times.work,
                     backward_share=back / ((forward + back) or 1),

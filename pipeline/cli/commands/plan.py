@@ -229,13 +229,13 @@ def _plan(
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
     """As many devices as one worker needs."""
-    needed = parallel.replicas * parallel.stages
+    needed = parallel.devices_per_worker
     if needed > len(available):
         name = available[0].partition(":")[0]
         raise UserError(
             f"--devices: parallel.replicas: {parallel.replicas} × parallel.stages: "
-            f"{parallel.stages} need {needed} devices for each worker, but --devices has "
-            f"{len(available)}; use --devices {needed}x{name}",
+            f"{parallel.stages} × parallel.shards: {parallel.shards} need {needed} devices for "
+            f"each worker, but --devices has {len(available)}; use --devices {needed}x{name}",
             setting="--devices",
             value=len(available),
             suggestion=f"--devices {needed}x{name}",

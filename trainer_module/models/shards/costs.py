@@ -15,7 +15,7 @@ from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.shards import group as groups
 from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.stages import costs, inputs
+from stagecraft.trainer_module.models.stages import blank, costs, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
 
 _SCOPE = "shard_of_layers"
@@ -52,12 +52,16 @@ def with_shards(
                     split_parameters=_count(divided),
                     split_trainable=_count([v for v in divided if v.trainable]),
                     split_flops=min(cost.flops, costs.flops(ops)),
+                    most_shards=min(
+                        (sum(shards.splits[id(v)].sizes) for v in divided), default=None
+                    ),
                 )
             )
         return hidden
 
     specs = inputs.specs(inputs.of(pieces[0]), 1)
-    tf.function(call, autograph=False).get_concrete_function(specs)
+    variables = {id(each): each for piece in pieces for each in piece.variables}
+    blank.trace(list(variables.values()), call, specs)
     return [
         dataclasses.replace(
             each,

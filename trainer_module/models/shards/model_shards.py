@@ -24,7 +24,7 @@ from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.shards.parts import Part
 from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
 from stagecraft.trainer_module.models.shards.split import Slice, Split
-from stagecraft.trainer_module.models.stages import inputs
+from stagecraft.trainer_module.models.stages import blank, inputs
 
 LEAST_PARAMETERS = 1024
 """Layers with fewer parameters stay whole: their copies would cost more than they save."""
@@ -129,7 +129,7 @@ class ModelShards:
                 return model(given, training=True)
 
         specs = inputs.specs(inputs.of(model), _EXAMPLES)
-        tf.function(call, autograph=False).get_concrete_function(specs)
+        blank.trace(model.variables, call, specs)
 
     def _divided(
         self, layer: Any, own: Callable[..., Any], group: ShardGroup, weights: Weights

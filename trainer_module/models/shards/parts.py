@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.shards.call import LayerCall, below
 from stagecraft.trainer_module.models.shards.rule import ShardRule, Way, is_elementwise
+from stagecraft.trainer_module.models.stages import blank
 
 
 class Part:
@@ -31,7 +32,7 @@ class Part:
         with _without_foreign(layer):
             config = kind.get_config(layer)
         zeros = {name: "zeros" for name in config if name.endswith("_initializer")}
-        with tf.init_scope(), tf.device("CPU:0"):
+        with blank.scope():  # each call brings all values
             self.layer = kind.from_config({**config, **zeros, **changes})
             self.layer.build(*shapes)
         self.shard = 0

@@ -12,15 +12,21 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
+
+_PENDING = "uninitialized_variables"
 
 
 @contextlib.contextmanager
 def scope() -> Iterator[None]:
-    """A scope for :func:`~stagecraft.trainer_module.models.assemble.assemble`."""
-    with keras.StatelessScope(initialize_variables=False):
-        yield
-    # The end of any other such scope would give values to all variables that Keras remembers.
-    keras.utils.clear_session(free_memory=False)
+    """In the block, layers and models that are made get variables without values."""
+    # Private, but the end of any other such scope gives values to all variables in this list.
+    before = list(global_state.get_global_attribute(_PENDING, []))
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(_PENDING, before)
 
 
 def are_blank(variables: Sequence[Any]) -> bool:
@@ -33,7 +39,7 @@ def trace(variables: Sequence[Any], call: Callable[[Any], Any], inputs: Any) -> 
     """The concrete function of a call, with the variables as inputs of its graph.
 
     Args:
-        inputs: specs of the argument of ``call``.
+        inputs: specs of the argument of ``call``: each ``[batch, ...]``.
     """
 
     def stateless(given: Any, values: Sequence[tf.Tensor]) -> Any:

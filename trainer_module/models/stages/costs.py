@@ -76,6 +76,8 @@ class StageCost:
     """The part of ``flops`` that shards divide."""
     split_activation_bytes: int = 0
     """The part of ``activation_bytes`` that shards divide."""
+    most_shards: int | None = None
+    """The most shards that can divide all of ``split_parameters``; None: any number."""
     shard_bytes: int = 0
     """Bytes that the first shard sends to each other shard, and receives from it, in the forward
     pass; as many in the backward pass."""

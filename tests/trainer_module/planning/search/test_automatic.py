@@ -68,7 +68,7 @@ def test_too_little_memory_for_replicas_makes_stages():
     # A layer has 1 MB of weights, of which training holds two to three more copies.
     model, given = chain(4, width=512), {"memory_mb": 9}
     parallel = chosen(model, **given).settings.parallel
-    assert parallel.strategy == "grid" and parallel.stages >= 2
+    assert parallel.strategy == "grid" and parallel.stages * parallel.shards >= 2
     assert chosen(model, memory_mb=900).settings.parallel.stages == 1
 
 
@@ -86,7 +86,7 @@ def test_a_model_that_cannot_be_cut_has_replicas():
 
 def test_named_devices_are_those_to_choose_from():
     parallel = chosen(devices="CPU:1,CPU:3,CPU:0", batch_size=4).settings.parallel
-    assert parallel.replicas * parallel.stages == len(parallel.device_names) > 1
+    assert parallel.devices_per_worker == len(parallel.device_names) > 1
     assert parallel.device_names == ("CPU:1", "CPU:3", "CPU:0")[: len(parallel.device_names)]
 
 
