@@ -11,11 +11,15 @@ import contextlib
 import functools
 import gettext
 import sys
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from stagecraft.pipeline.beam.in_process import run_in_one_process
 
 _PICKLERS = ("apache_beam.internal.dill_pickler", "apache_beam.internal.cloudpickle_pickler")
+
+_SIGNATURE = "get_function_args_defaults"
 
 
 @contextlib.contextmanager
@@ -25,10 +29,13 @@ def reduced(arguments: Sequence[str]) -> Iterator[None]:
         if run_in_one_process(arguments):
             import apache_beam.internal.pickler
             import apache_beam.io.tfrecordio  # noqa: F401
+            from apache_beam.transforms import core
 
             for name in _PICKLERS:
                 stack.enter_context(_replaced(sys.modules.get(name), "bz2", _Plain))
             stack.enter_context(_unchanged_tracing())
+            arguments_of = getattr(core, _SIGNATURE, None)
+            stack.enter_context(_replaced(core, _SIGNATURE, _once_per_function(arguments_of)))
             # Each object of Beam's options makes an argument parser, and each parser looks for
             # files with translations of its headings.
             stack.enter_context(_replaced(argparse, "_", functools.cache(gettext.gettext)))
@@ -69,6 +76,25 @@ def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, stock)
+
+
+def _once_per_function(arguments_of: Any) -> Callable[[Any], tuple[list[str], list[Any]]]:
+    """Beam's function for names and defaults of arguments, which inspects each method once.
+
+    Beam inspects all methods of each DoFn five times: when it is made, checked and started.
+    """
+    found: dict[Any, tuple[list[str], list[Any]]] = {}
+
+    def arguments(function: Any) -> tuple[list[str], list[Any]]:
+        if not isinstance(function, types.MethodType):
+            return arguments_of(function)  # type: ignore[no-any-return]
+        key = function.__func__
+        if key not in found:
+            found[key] = arguments_of(function)
+        names, defaults = found[key]
+        return [*names], [*defaults]
+
+    return arguments
 
 
 @contextlib.contextmanager

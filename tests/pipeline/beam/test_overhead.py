@@ -75,6 +75,29 @@ def test_pickles_from_before_the_block_are_read():
         assert pickler.loads(pickler.dumps(twice))(21) == 42
 
 
+class OwnArguments(beam.DoFn):
+    def __init__(self, offset: int):
+        self._offset = offset
+
+    def process(self, element: int, factor: int = 3, window=beam.DoFn.WindowParam):
+        del window
+        yield self._offset + factor * element
+
+
+def test_arguments_of_methods_are_the_same_and_nobody_shares_them():
+    from apache_beam.transforms import core
+
+    functions = [OwnArguments(1).process, OwnArguments(2).process, OwnArguments.process, twice]
+    before = [core.get_function_args_defaults(each) for each in functions]
+    with reduced_overhead([]):
+        for _ in range(2):
+            found = [core.get_function_args_defaults(each) for each in functions]
+            assert found == before
+            for names, defaults in found:
+                names.append("other")
+                defaults.clear()
+
+
 def test_checksums_are_the_same():
     data = [b"", b"one", bytes(range(256)) * 12]
     before = [tfrecordio._TFRecordUtil._masked_crc32c(each) for each in data]
@@ -95,12 +118,14 @@ def test_a_pipeline_reads_computes_and_notices_damage(tmp_path: pathlib.Path):
                 pipeline
                 | beam.io.ReadFromTFRecord(str(path))
                 | beam.Map(lambda record: twice(int(record)))
+                | beam.ParDo(OwnArguments(1), 2)
+                | "again" >> beam.ParDo(OwnArguments(0))
                 | beam.CombineGlobally(sum)
                 | beam.io.WriteToText(str(out), shard_name_template="")
             )
 
     run()
-    assert out.read_text().split() == ["72"]
+    assert out.read_text().split() == ["459"]
     damaged = bytearray(path.read_bytes())
     damaged[12] ^= 1
     path.write_bytes(damaged)
