@@ -87,7 +87,7 @@ def _once_per_function(arguments_of: Any) -> Callable[[Any], tuple[list[str], li
 
     def arguments(function: Any) -> tuple[list[str], list[Any]]:
         if not isinstance(function, types.MethodType):
-            return arguments_of(function)  # type: ignore[no-any-return]
+            return arguments_of(function)
         key = function.__func__
         if key not in found:
             found[key] = arguments_of(function)

@@ -79,8 +79,8 @@ class OwnArguments(beam.DoFn):
     def __init__(self, offset: int):
         self._offset = offset
 
-    def process(self, element: int, factor: int = 3, window=beam.DoFn.WindowParam):
-        del window
+    def process(self, element: int, window=beam.DoFn.WindowParam, factor: int = 3):
+        assert window is not None
         yield self._offset + factor * element
 
 
@@ -118,7 +118,7 @@ def test_a_pipeline_reads_computes_and_notices_damage(tmp_path: pathlib.Path):
                 pipeline
                 | beam.io.ReadFromTFRecord(str(path))
                 | beam.Map(lambda record: twice(int(record)))
-                | beam.ParDo(OwnArguments(1), 2)
+                | beam.ParDo(OwnArguments(1), factor=2)
                 | "again" >> beam.ParDo(OwnArguments(0))
                 | beam.CombineGlobally(sum)
                 | beam.io.WriteToText(str(out), shard_name_template="")
