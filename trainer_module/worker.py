@@ -28,6 +28,7 @@ from stagecraft.schemas import code_location
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
+from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent
 
 
@@ -60,7 +61,9 @@ def _run(text: str) -> None:
     fn_args = types.SimpleNamespace(data_accessor=None, **content["fn_args"])
     cluster.adopt_job(fn_args.custom_config["settings"])
     module, _, name = content["run_fn"].rpartition(".")
-    getattr(importlib.import_module(module), name)(fn_args)
+    with fast_imports():
+        run_fn = getattr(importlib.import_module(module), name)
+    run_fn(fn_args)
 
 
 def _first_line() -> str:

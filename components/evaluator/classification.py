@@ -1,4 +1,4 @@
-"""Metrics of a classifier, all computed from one table of sums.
+"""Metrics of a classifier, all computed from the same sums.
 
 TFMA has such metrics through Keras. Each of these reads all examples of each slice again, in eager
 TensorFlow, and its CalibrationPlot flattens classes into one binary problem over every (example,
@@ -8,42 +8,34 @@ et al. 2017, "On Calibration of Modern Neural Networks", section 2.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
-from tensorflow_model_analysis.metrics.metric_types import MetricKey
+from tensorflow_model_analysis.metrics.metric_types import MetricKey, PlotKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, CALIBRATION_ERROR, LOSS
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
+from stagecraft.components.evaluator.example_metric import per_key
+from stagecraft.components.evaluator.top_labels import BINS, TOP, Sums, computations
 
 NAME = CALIBRATION_ERROR
 PLOT_NAME = "top_label_calibration"
-BINS = 15  # of confidence, equally wide
-TOP = 3  # of top-k accuracy
-EPSILON = 1e-7  # lower bound of a probability in a loss, as in Keras (``keras.config.epsilon``)
-Table = np.ndarray
-"""float64 ``[bins, 5]``, weighted sums over the examples of a bin: examples, correct predictions,
-confidence, labels among the top k, losses in nats."""
+CONFUSION_MATRIX = "multi_class_confusion_matrix_plot"
+"""TFMA's name of this plot."""
 
 
 class _MeanMetric(metric_types.Metric):
     """The mean over all examples of one column of the table."""
 
     def __init__(self, name: str, column: int):
-        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
-            table = _table(key, config)
+        def mean(sums: Sums) -> float:
+            totals = sums.table.sum(axis=0)
+            return float(totals[column] / max(totals[0], 1e-12))
 
-            def mean(metrics: dict[Any, Table]) -> dict[Any, float]:
-                sums = metrics[table.keys[0]].sum(axis=0)
-                return {key: sums[column] / max(sums[0], 1e-12)}
-
-            return [table, _derived(key, mean)]
-
-        super().__init__(per_key(compute), name=name)
+        super().__init__(
+            per_key(lambda key, config: computations(key, config, (key, mean))), name=name
+        )
 
 
 class Accuracy(_MeanMetric):
@@ -75,65 +67,53 @@ class ExpectedCalibrationError(metric_types.Metric):
     """
 
     def __init__(self, name: str = NAME):
-        super().__init__(per_key(_calibration), name=name)
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            plot_key = PlotKey(*key._replace(name=PLOT_NAME))
+            return computations(key, config, (key, _calibration_error), (plot_key, _calibration))
+
+        super().__init__(per_key(compute), name=name)
 
 
-for each in (Accuracy, TopAccuracy, CrossEntropy, ExpectedCalibrationError):
+class ConfusionMatrix(metric_types.Metric):
+    """The plot ``multi_class_confusion_matrix_plot``, as TFMA's ``MultiClassConfusionMatrixPlot``.
+
+    It has one matrix, for the threshold 0, with the weight of each pair of label and prediction.
+    """
+
+    def __init__(self, name: str = CONFUSION_MATRIX):
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            return computations(key, config, (PlotKey(*key), _confusion))
+
+        super().__init__(per_key(compute), name=name)
+
+
+for each in (Accuracy, TopAccuracy, CrossEntropy, ExpectedCalibrationError, ConfusionMatrix):
     metric_types.register_metric(each)
 
 
-def _table(key: MetricKey, eval_config: Any) -> metric_types.MetricComputation:
-    """The computation of the table. It is equal for all metrics, so that TFMA runs it once."""
-    key = key._replace(name="_top_labels")
-    combiner = _TableCombiner(key, eval_config)
-    return metric_types.MetricComputation([key], preprocessors=None, combiner=combiner)
+def _calibration_error(sums: Sums) -> float:
+    examples, correct, confidence, *_ = sums.table.T
+    return float(np.abs(correct - confidence).sum() / max(examples.sum(), 1e-12))
 
 
-def _derived(
-    key: MetricKey, result: Callable[[dict[Any, Table]], dict[Any, Any]]
-) -> metric_types.DerivedMetricComputation:
-    return metric_types.DerivedMetricComputation(keys=[key], result=result)
+def _calibration(sums: Sums) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
+    buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
+    for i, (examples, correct, confidence, *_) in enumerate(sums.table):
+        buckets.buckets.add(
+            lower_threshold_inclusive=i / BINS,
+            upper_threshold_exclusive=(i + 1) / BINS,
+            total_weighted_label={"value": correct},
+            total_weighted_refined_prediction={"value": confidence},
+            num_weighted_examples={"value": examples},
+        )
+    return buckets
 
 
-def _calibration(key: MetricKey, eval_config: Any) -> metric_types.MetricComputations:
-    table = _table(key, eval_config)
-    (table_key,) = table.keys
-    plot_key = metric_types.PlotKey(*key._replace(name=PLOT_NAME))
-
-    def error(metrics: dict[Any, Table]) -> dict[Any, float]:
-        examples, correct, confidence, *_ = metrics[table_key].T
-        gap = np.abs(correct - confidence).sum()
-        return {key: float(gap / max(examples.sum(), 1e-12))}
-
-    def plot(metrics: dict[Any, Table]) -> dict[Any, Any]:
-        buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
-        for i, (examples, correct, confidence, *_) in enumerate(metrics[table_key]):
-            buckets.buckets.add(
-                lower_threshold_inclusive=i / BINS,
-                upper_threshold_exclusive=(i + 1) / BINS,
-                total_weighted_label={"value": correct},
-                total_weighted_refined_prediction={"value": confidence},
-                num_weighted_examples={"value": examples},
-            )
-        return {plot_key: buckets}
-
-    return [table, _derived(key, error), _derived(plot_key, plot)]
-
-
-class _TableCombiner(ExampleCombiner):
-    def create_accumulator(self) -> Table:
-        return np.zeros([BINS, 5])
-
-    def add_input(self, accumulator: Table, element: metric_types.StandardMetricInputs) -> Table:
-        for label, probabilities, weight in self.examples(element):
-            top = int(probabilities.argmax())
-            confidence, of_label = float(probabilities[top]), float(probabilities[label])
-            above = int((probabilities > of_label).sum())
-            loss = -math.log(min(max(of_label, EPSILON), 1 - EPSILON))
-            index = min(int(confidence * BINS), BINS - 1)
-            row = np.array([1, top == label, confidence, above < TOP, loss])
-            accumulator[index] += weight * row
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Table]) -> Table:
-        return np.sum(list(accumulators), axis=0)
+def _confusion(sums: Sums) -> metrics_for_slice_pb2.MultiClassConfusionMatrixAtThresholds:
+    plot = metrics_for_slice_pb2.MultiClassConfusionMatrixAtThresholds()
+    matrix = plot.matrices.add(threshold=0.0)
+    for (actual, predicted), (weight, _) in sorted(sums.cells.items(), key=lambda cell: cell[0]):
+        matrix.entries.add(
+            actual_class_id=actual, predicted_class_id=predicted, num_weighted_examples=weight
+        )
+    return plot

@@ -7,6 +7,7 @@ import logging
 import posixpath
 from typing import Any
 
+import numpy as np
 from tfx import types
 from tfx.components.evaluator import component, executor
 from tfx.dsl.components.base import executor_spec
@@ -43,7 +44,9 @@ class Executor(executor.Executor):
                     ours,
                 )
                 input_dict = {k: each for k, each in input_dict.items() if k != _BASELINE}
-        with without_autograph.installed():
+        # TFMA calls a signature in a way that TensorFlow first refuses. The error, which nobody
+        # reads, has the text of the whole batch.
+        with without_autograph.installed(), np.printoptions(threshold=1, edgeitems=1):
             super().Do(input_dict, output_dict, exec_properties)
 
 

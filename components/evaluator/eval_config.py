@@ -119,7 +119,7 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
         *of_table[1:],
         config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
         config_pb2.MetricConfig(class_name="ExampleCount"),
-        config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
+        config_pb2.MetricConfig(class_name="ConfusionMatrix", module=CLASSIFICATION),
     ]
 
 

@@ -7,6 +7,7 @@ import sys
 from stagecraft.pipeline.beam.engines.jobs import cancel_all as cancel_jobs
 from stagecraft.pipeline.beam.engines.pipeline_root import rooted
 from stagecraft.pipeline.beam.in_process import for_workers, in_process
+from stagecraft.pipeline.beam.overhead import reduced as reduced_overhead
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.beam.settings import BeamSettings
 
@@ -16,6 +17,7 @@ __all__ = [
     "beam_args",
     "cancel_jobs",
     "in_process",
+    "reduced_overhead",
     "rooted",
     "shut_down",
 ]

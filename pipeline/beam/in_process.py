@@ -14,6 +14,8 @@ without a message."""
 
 _HERE = frozenset({"", IN_PROCESS, "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner"})
 
+_MODES_HERE = frozenset({"", "in_memory", "multi_threading"})
+
 # These runners start an engine in the job server by default, and then use LOOPBACK by default.
 _WITH_LOCAL_ENGINES = ("FlinkRunner", "SparkRunner")
 _LOCAL_ENGINE = re.compile(r"|\[(local|auto)\]|local(\[.+\])?")
@@ -55,6 +57,15 @@ def workers_are_elsewhere(arguments: Sequence[str]) -> bool:
     if not found.environment_type and found.runner.endswith(_WITH_LOCAL_ENGINES):
         return _LOCAL_ENGINE.fullmatch(found.master) is None
     return bool(found.environment_type != "LOOPBACK")
+
+
+def run_in_one_process(arguments: Sequence[str]) -> bool:
+    """Whether Beam's Python runner runs the pipelines of these arguments, in this process alone."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--runner", default="")
+    parser.add_argument("--direct_running_mode", default="")
+    found, _ = parser.parse_known_args(list(arguments))
+    return found.runner in _HERE and found.direct_running_mode in _MODES_HERE
 
 
 def runs_elsewhere(class_path: str, arguments: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.metadata import component_runs
-from stagecraft.pipeline.beam import cache_key
+from stagecraft.pipeline.beam import cache_key, reduced_overhead
 from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
@@ -34,6 +34,7 @@ class ReportingLauncher(launcher.Launcher):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """See the base class; the executor has its own copy of the specification."""
         super().__init__(*args, **kwargs)
+        self._beam_args = getattr(self._executor_spec, "beam_pipeline_args_placeholders", ())
         self._executor_spec: Any = cache_key.counted_spec(self._executor_spec)
 
     def launch(self) -> data_types.ExecutionInfo | None:
@@ -56,7 +57,8 @@ class ReportingLauncher(launcher.Launcher):
             )
 
         try:
-            info = super().launch()
+            with self._reduced_overhead():
+                info = super().launch()
             state, figure = self._outcome(info)
         except (Exception, SystemExit) as error:
             if interrupt.requested():
@@ -70,6 +72,12 @@ class ReportingLauncher(launcher.Launcher):
             raise
         end(state, figure, figure=figure)
         return info
+
+    def _reduced_overhead(self) -> contextlib.AbstractContextManager[None]:
+        """Reduces Beam's costs, unless an argument of Beam is known only when the executor runs."""
+        if not all(each.HasField("value") for each in self._beam_args):
+            return contextlib.nullcontext()
+        return reduced_overhead([each.value.string_value for each in self._beam_args])
 
     def _prepare_execution(self) -> Any:
         """As in TFX; also notes the cached result that the execution will replace."""

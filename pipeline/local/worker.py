@@ -24,6 +24,7 @@ from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import CREATE_PIPELINE, SCRATCH, RunSpec
 from stagecraft.pipeline.settings import changes_as_yaml
+from stagecraft.trainer_module.processes.imports import fast_imports
 
 
 def main() -> None:
@@ -59,19 +60,20 @@ def main() -> None:
 
 
 def _run(spec: RunSpec, end: dict[str, Any]) -> None:
-    import absl.logging
-    from tfx.orchestration.pipeline import RunOptions
+    with fast_imports():
+        import absl.logging
+        from tfx.orchestration.pipeline import RunOptions
 
-    from stagecraft.pipeline.checks import preflight
-    from stagecraft.pipeline.local import nodes, summary
-    from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
-    from stagecraft.trainer_module.checkpointing.checkpoints import forget
-    from stagecraft.trainer_module.models import registry
-    from stagecraft.trainer_module.parallel.topology import configure_devices
+        from stagecraft.pipeline.checks import preflight
+        from stagecraft.pipeline.local import nodes, summary
+        from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
+        from stagecraft.trainer_module.checkpointing.checkpoints import forget
+        from stagecraft.trainer_module.models import registry
+        from stagecraft.trainer_module.parallel.topology import configure_devices
 
+        module, _, function = spec.create.partition(":")
+        create_pipeline = getattr(importlib.import_module(module), function)
     absl.logging.set_verbosity(absl.logging.INFO)
-    module, _, function = spec.create.partition(":")
-    create_pipeline = getattr(importlib.import_module(module), function)
     runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
     runner.command, runner.settings = spec.command, changes_as_yaml(spec.settings)
     options = None

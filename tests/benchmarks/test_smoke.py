@@ -58,6 +58,10 @@ RUNS = {
         "--model transformer_2_8_2 --length 4 --batch 8 --devices 4xT4-16GB --rounds 1",
         rf"^4xT4-16GB +{NUMBER} +{NUMBER} +\d+ +0 +\d+ +1 x \d+ x \d+ x 1, [\d.e-]+ s$",
     ),
+    "shards": (
+        "--mb 0.1 --shards 2 --rounds 1",
+        rf"^seconds of a step, 2 shards / one device: {NUMBER} \(",
+    ),
     "soak": ("--cycles 1", r"^nothing is left behind, and nothing grows$"),
     "stages": (
         "--model cnn --batch 8 --rounds 1 --jit off",

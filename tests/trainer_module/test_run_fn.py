@@ -90,6 +90,7 @@ def test_trains_records_and_exports(trained):
         "strategy": "one_device",
         "devices": ["CPU:0"],
         "stages": 1,
+        "shards": 1,
         "workers": 1,
         "worker": 0,
     }

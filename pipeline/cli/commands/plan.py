@@ -16,6 +16,7 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
 from stagecraft.trainer_module.planning.faults import Faults
 from stagecraft.trainer_module.planning.faults import parse as parse_faults
+from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
@@ -188,11 +189,12 @@ def _plan(
         devices = [] if resolves else _first(available, parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
-    from stagecraft.pipeline.checks import preflight
-    from stagecraft.pipeline.cli.terminal.run_view import progress_bar
-    from stagecraft.trainer_module.parallel import topology
-    from stagecraft.trainer_module.planning import planner
-    from stagecraft.trainer_module.planning.search import of_model
+    with fast_imports():
+        from stagecraft.pipeline.checks import preflight
+        from stagecraft.pipeline.cli.terminal.run_view import progress_bar
+        from stagecraft.trainer_module.parallel import topology
+        from stagecraft.trainer_module.planning import planner
+        from stagecraft.trainer_module.planning.search import of_model
 
     if accelerator is None:
         if capabilities(parallel.strategy).remote_devices:

@@ -11,6 +11,7 @@ import click
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
+from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.history import runs
@@ -48,9 +49,10 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     from stagecraft.pipeline.history import runs
 
     recorded = runs.find(run)
-    from stagecraft.components.report.pages import page, quality_text  # with TensorFlow
-    from stagecraft.pipeline.history.report import report_data
-    from stagecraft.pipeline.local.layout import OutputError
+    with fast_imports():  # of TensorFlow
+        from stagecraft.components.report.pages import page, quality_text
+        from stagecraft.pipeline.history.report import report_data
+        from stagecraft.pipeline.local.layout import OutputError
 
     path = output or recorded.output / _file_name(recorded)
     data = report_data(recorded)

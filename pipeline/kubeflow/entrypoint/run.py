@@ -80,8 +80,10 @@ def run(
         )
         restored = local_values.restored(executor_class)
         rooted = beam.rooted(pipeline)
-        with beam.in_process(), rooted, permanent_uris.copied(kept), restored:
-            kubeflow_v2_run_executor._run_executor(arguments, for_workers(beam_args))
+        beam_args = for_workers(beam_args)
+        reduced = beam.reduced_overhead(beam_args)
+        with beam.in_process(), reduced, rooted, permanent_uris.copied(kept), restored:
+            kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():
         for artifact in written["artifacts"]:

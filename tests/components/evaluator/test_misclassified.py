@@ -6,7 +6,8 @@ from metric_values import metric_values
 
 from stagecraft.components.evaluator import misclassified
 from stagecraft.components.evaluator.evaluation import Mistake
-from stagecraft.components.evaluator.misclassified import KEPT, MostConfidentlyWrong
+from stagecraft.components.evaluator.misclassified import MostConfidentlyWrong
+from stagecraft.components.evaluator.top_labels import KEPT
 
 
 def measure(

@@ -70,6 +70,26 @@ def test_a_picture_that_is_not_square():
     assert set(np.unique(results)) <= set(np.unique(images)) | {0}
 
 
+@pytest.mark.parametrize("shape", [(60, 8, 24, 3), (60, 17, 9, 1), (60, 5, 7, 4), (0, 8, 8, 3)])
+def test_crops_and_flips_are_those_of_their_draws_to_the_bit(shape):
+    """As NumPy's slices of each image, one by one; also for values that no sum preserves."""
+    images = np.random.default_rng(2).normal(size=shape).astype(np.float32)
+    images[::3, 0], images[1::3, 1], images[2::3, 2] = np.nan, -0.0, -np.inf
+    ids, epochs = np.arange(shape[0]) * 10**9, np.arange(shape[0]) % 5
+    draws = module.Draws(3, tf.constant(epochs), tf.constant(ids), 0)
+    top, left = shape[1] // 8, shape[2] // 8
+    drawn = [
+        draws(n, bound).numpy()[:, 0] for n, bound in enumerate((2 * top + 1, 2 * left + 1, 2))
+    ]
+    padded = np.pad(images, [(0, 0), (top, top), (left, left), (0, 0)])
+    expected = [
+        image[row : row + shape[1], column : column + shape[2]][:, :: -1 if flip else 1]
+        for image, row, column, flip in zip(padded, *drawn, strict=True)
+    ]
+    results = _augment(images, ids, epoch=epochs, names=("crop", "flip"))
+    assert results.tobytes() == b"".join(image.tobytes() for image in expected)
+
+
 def test_one_augmentation_does_not_change_the_others():
     images = _noise(50)
     both = _cases(images, _augment(images, names=("crop", "flip")))

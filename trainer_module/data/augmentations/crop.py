@@ -20,14 +20,23 @@ class Crop(Augmentation):
         """Draws 0 and 1 are the row and the column."""
         import tensorflow as tf
 
-        height, width = images.shape[1], images.shape[2]
+        height, width, channels = images.shape[1:]
         top, left = height // 8, width // 8
-        padded = tf.pad(images, [[0, 0], [top, top], [left, left], [0, 0]])
-        rows = tf.range(height)[tf.newaxis] + draws(0, 2 * top + 1)
-        columns = tf.range(width)[tf.newaxis] + draws(1, 2 * left + 1)
-        # Rows first: they are contiguous, and fewer are left for the columns.
-        cropped = tf.gather(padded, rows, axis=1, batch_dims=1)
-        return tf.gather(cropped, columns, axis=2, batch_dims=1)
+        # Pad knows no packets of 3 channels: as one dimension with the columns, it is faster.
+        rows = tf.reshape(images, [-1, height, width * channels])
+        padded = tf.pad(rows, [[0, 0], [top, top], [left * channels, left * channels]])
+        pixels = tf.reshape(padded, [-1, channels])
+        # The pixels of a row of a crop follow each other. A ragged gather copies them as one slice;
+        # a gather of columns looks each of them up and takes three times as long.
+        count = tf.shape(images, tf.int64)[0]
+        row = tf.range(count * (height + 2 * top), delta=height + 2 * top)[:, tf.newaxis]
+        row = row + tf.range(height, dtype=tf.int64) + tf.cast(draws(0, 2 * top + 1), tf.int64)
+        begin = row * (width + 2 * left) + tf.cast(draws(1, 2 * left + 1), tf.int64)
+        ends = tf.reshape(tf.stack([begin, begin + width], axis=-1), [-1])
+        splits = tf.concat([[0], ends, [tf.shape(pixels, tf.int64)[0]]], axis=0)
+        between_and_taken = tf.RaggedTensor.from_row_splits(pixels, splits, validate=False)
+        taken = tf.gather(between_and_taken, 2 * tf.range(count * height) + 1)
+        return tf.reshape(taken.flat_values, tf.shape(images))
 
 
 CROP = Crop()

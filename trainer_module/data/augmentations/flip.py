@@ -20,10 +20,12 @@ class Flip(Augmentation):
         """Draw 0 decides."""
         import tensorflow as tf
 
-        width = images.shape[2]
-        columns = tf.range(width)[tf.newaxis]
-        columns = tf.where(draws(0, 2) == 1, width - 1 - columns, columns)
-        return tf.gather(images, columns, axis=2, batch_dims=1)
+        # Reverse has a fast path for the second of three dimensions (reverse_op.cc). It costs less
+        # to mirror all images than to look up each pixel of half of them.
+        rows = tf.reshape(images, [-1, *images.shape[2:]])
+        mirrored = tf.reshape(tf.reverse(rows, axis=[1]), tf.shape(images))
+        # The first version of where copies whole images; the second one broadcasts the condition.
+        return tf.compat.v1.where(draws(0, 2)[:, 0] == 1, mirrored, images)
 
 
 FLIP = Flip()

@@ -1,0 +1,60 @@
+"""What the garbage collector does during imports, and after them."""
+
+import gc
+import weakref
+
+import pytest
+
+from stagecraft.trainer_module.processes.imports import fast_imports
+
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def thawed():
+    yield
+    gc.unfreeze()
+
+
+def test_no_collection_in_the_block_and_none_of_its_objects_after_it():
+    before = gc.get_freeze_count()
+    with fast_imports():
+        assert not gc.isenabled()
+        made = [Node() for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() - before >= len(made)
+
+
+def test_later_garbage_is_collected():
+    with fast_imports():
+        pass
+    node = Node()
+    reference = weakref.ref(node)
+    del node
+    gc.collect()
+    assert reference() is None
+
+
+def test_an_error_ends_the_block_as_well():
+    with pytest.raises(ImportError), fast_imports():
+        raise ImportError
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off_and_blocks_nest():
+    gc.disable()
+    try:
+        frozen = gc.get_freeze_count()
+        with fast_imports(), fast_imports():
+            pass
+        assert not gc.isenabled() and gc.get_freeze_count() == frozen
+    finally:
+        gc.enable()
+    with fast_imports():
+        with fast_imports():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
