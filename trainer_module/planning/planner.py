@@ -6,7 +6,7 @@ equal cuts, the largest stage has the fewest parameters. Every stage fits into i
 Where several tensors cross a cut (a U-Net's skips), the time of a stage includes that of sending
 them.
 
-Times have one of three sources: measurements on the device; an accelerator's peak rates of
+Times have one of three sources: measurements on the device; an accelerator's published rates of
 operations and memory; or numbers of floating-point operations. The last compare parts of a model,
 but give no seconds, and ignore copies between devices.
 """
@@ -21,9 +21,9 @@ import keras
 from pydantic import ValidationError
 
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
-from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import measure, schedule, work
+from stagecraft.trainer_module.planning import collectives, measure, roofline, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -69,20 +69,20 @@ def make_plan(
         if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
             break
     factors = work.backward(stage_costs, remat=parallel.remat)
-    unit, links = "flops", work.Links()
-    between_hosts = (network_gbit or math.inf) * 1e9 / 8
+    examples = settings.train.batch_size // parallel.parts
+    unit, links = "flops", collectives.Links()
     if accelerator:
-        unit, links = "peak", work.Links(accelerator.link_gb_per_second * 1e9, between_hosts)
+        unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
         times = [
-            _peak(cost, accelerator, parallel.precision, factor)
+            roofline.times(cost, accelerator, parallel.precision, factor, examples)
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
-        unit, links = "measured", work.Links(hosts=between_hosts)
+        unit, links = "measured", collectives.links(None, network_gbit)
         times = measure.piece_times(
             pieces,
             stage_costs,
-            examples=settings.train.batch_size // parallel.parts,
+            examples=examples,
             device=devices[0],
             jit=parallel.jit,
             remat=parallel.remat,
@@ -104,8 +104,8 @@ def make_plan(
     step = planned.step(starts)
     in_seconds = unit != "flops"
     stages = planned.stages(starts, in_seconds=in_seconds)
-    known = work.is_known(parallel, links)
-    crosses = in_seconds and work.crosses_hosts(parallel)
+    known = collectives.is_known(parallel, links)
+    crosses = in_seconds and collectives.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -135,13 +135,6 @@ def make_plan(
     )
 
 
-def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: float) -> Times:
-    """Seconds: operations at the peak rate, plus one write and read of each activation."""
-    compute = cost.flops / accelerator.flops_per_second(precision)
-    memory = 2 * cost.activation_bytes / (accelerator.memory_gb_per_second * 1e9)
-    return Times(compute + memory, backward * (compute + memory))
-
-
 def _limit(
     parallel: ParallelSettings, shares: Sequence[float], step: work.Step, network: float | None
 ) -> str:
@@ -151,7 +144,7 @@ def _limit(
     slowest = max(of_devices)
     bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
-    if work.crosses_hosts(parallel):
+    if collectives.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "

@@ -17,11 +17,11 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.stages.costs import StageCost, Tied, Times
 from stagecraft.trainer_module.models.stages.partition import balance
-from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.collectives import Links, copy_seconds, exchange_seconds
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings
 
 
 class Step(NamedTuple):
@@ -242,8 +242,10 @@ class Work:
         bounds = self._bounds(starts)
         forward = [size * sum(t.forward for t in self._times[a:b]) for a, b in bounds]
         backward = [size * sum(t.backward for t in self._times[a:b]) for a, b in bounds]
-        link = self._links.devices
-        copies = [size * self._pieces[end - 1].output_bytes / link for _, end in bounds[:-1]]
+        link = self._links.inside
+        copies = [
+            copy_seconds(size * self._pieces[end - 1].output_bytes, link) for _, end in bounds[:-1]
+        ]
         trained = [end > self._first for _, end in bounds[:-1]]
         back = [each if wanted else 0.0 for each, wanted in zip(copies, trained, strict=True)]
         devices, virtual = self._devices(len(bounds)), parallel.virtual_stages
@@ -253,7 +255,7 @@ class Work:
         gradients = [sum(of_parts[device::devices]) for device in range(devices)]
         weights = self._width * self._parameters(0, len(self._pieces))
         all_reduce = exchange_seconds(parallel, gradients, weights, self._links)
-        tied = sum(weight.bytes for weight in self.tied(starts)) / link
+        tied = sum(copy_seconds(weight.bytes, link) for weight in self.tied(starts))
         length = parallel.accumulate * schedule.span(slots) + all_reduce + tied
         passes = parallel.accumulate * microbatches
         work = passes * (sum(forward) + sum(backward))
@@ -299,30 +301,3 @@ def _held(name: str, microbatches: int, stages: int, virtual: int) -> list[int]:
         schedule.held(now for now in orders[part % stages] if now.stage == part)
         for part in range(stages * virtual)
     ]
-
-
-class Links(NamedTuple):
-    """Bytes a second in one direction; infinite: not known, and ignored."""
-
-    devices: float = math.inf
-    hosts: float = math.inf
-
-
-def exchange_seconds(
-    parallel: ParallelSettings, gradients: Sequence[float], weights: float, links: Links
-) -> float:
-    """Seconds of a step after its last backward pass, without overlap with computation."""
-    traffic = strategy.find(parallel.strategy).traffic(parallel, gradients, weights)
-    return max(traffic.devices / links.devices, traffic.hosts / links.hosts)
-
-
-def crosses_hosts(parallel: ParallelSettings) -> bool:
-    """Whether hosts exchange data."""
-    return strategy.find(parallel.strategy).crosses_hosts(parallel)
-
-
-def is_known(parallel: ParallelSettings, links: Links) -> bool:
-    """Whether :func:`exchange_seconds` knows the slowest link in use."""
-    if crosses_hosts(parallel):
-        return links.hosts < math.inf
-    return parallel.replicas == 1 or links.devices < math.inf
