@@ -8,6 +8,7 @@ from typing import NamedTuple
 from stagecraft.trainer_module.models.stages.costs import StageCost
 from stagecraft.trainer_module.models.stages.operations import Operation
 
+
 class Image(NamedTuple):
     """Shape of an activation, without the batch."""
 
@@ -36,15 +37,17 @@ class Op(NamedTuple):
         return Operation(self.flops, moved, width * self.weights, self.winograd)
 
 
-def conv(
-    given: Image, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1
-) -> Op:
+def conv(given: Image, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1) -> Op:
     """A convolution with padding; a multiplication with addition counts as two operations."""
     height, width = -(-given.height // stride), -(-given.width // stride)
     output = Image(height, width, channels)
     taps = kernel[0] * kernel[1] * given.channels
     return Op(
-        output, 2 * taps * output.size, given.size, taps * channels, kernel == (3, 3) and stride == 1
+        output,
+        2 * taps * output.size,
+        given.size,
+        taps * channels,
+        kernel == (3, 3) and stride == 1,
     )
 
 

@@ -65,7 +65,7 @@ def unet(
     for level in range(depth):
         _stack(net, f"down{level}", [channels * 2**level] * convolutions, skips)
         skips.append(net.output)
-        net.add(f"down{level}_skip", [], skips[:-1] + [net.output])
+        net.add(f"down{level}_skip", [], [*skips[:-1], net.output])
         net.add(f"down{level}_pool", [layers.pool(net.output)], skips)
     widest = channels * 2**depth
     _stack(net, "bottom", [widest] * (convolutions - 1) + [widest // 2], skips)

@@ -157,7 +157,9 @@ def tables() -> list[Table]:
         for table in paper["tables"]:
             common = table.get("common", {})
             rows = [
-                Row(**common | row | {"network": common.get("network", {}) | row.get("network", {})})
+                Row(
+                    **common | row | {"network": common.get("network", {}) | row.get("network", {})}
+                )
                 for row in table["rows"]
             ]
             found.append(

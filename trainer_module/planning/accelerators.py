@@ -9,8 +9,8 @@ each kind of accelerator, so that the prediction of one published training is ex
 (``benchmarks/planner_papers.py --efficiency``):
 
 * P40: torchgpipe's ResNet-101 on one device, 95.862 examples/s;
-* V100: NVIDIA's ResNet-50 in float32 on one device, 412 examples/s. XLA fused its operations, so that
-  it moved less memory than the model counts; the share therefore is above that of others;
+* V100: NVIDIA's ResNet-50 in float32 on one device, 412 examples/s. XLA fused its operations, so
+  that it moved less memory than the model counts; the share therefore is above that of others;
 * A100: Megatron-LM's model of 1.7 billion parameters, 137 teraFLOP/s.
 
 The P100 has the share of the P40, and the T4, A10, L4 and H100 that of the A100: not calibrated.
@@ -68,7 +68,7 @@ class Accelerator:
 ACCELERATORS = {
     each.name: each
     for each in (
-        #           name        memory  bandwidth link float32 float64 float16 bfloat16 tf32 efficiency
+        #           name        memory  bandwidth link float32 float64 float16 bfloat16 tf32 share
         Accelerator("P40-24GB",   24,     346,    16,   11.8,    0.37,    0.18,  11.8, False, 0.52),
         Accelerator("P100-16GB",  16,     732,    16,    9.3,    4.7,    18.7,    9.3, False, 0.52),
         Accelerator("V100-16GB",  16,     900,   150,   15.7,    7.8,   125,    15.7,  False, 1.0),

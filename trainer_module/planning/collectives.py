@@ -88,7 +88,7 @@ def reduce_scatter_seconds(size: float, count: int, link: Link) -> float:
 
 
 def all_gather_seconds(size: float, count: int, link: Link) -> float:
-    """Seconds in which ``count`` devices, each with its part of ``size`` bytes, receive the rest."""
+    """Seconds in which ``count`` devices, each with a part of ``size`` bytes, receive the rest."""
     return (count - 1) * copy_seconds(size / count, link)
 
 

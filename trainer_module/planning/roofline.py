@@ -3,9 +3,9 @@
 The roofline model (Williams, Waterman and Patterson 2009, "Roofline: an insightful visual
 performance model for multicore architectures"): an operation takes as long as its computation or as
 its reads and writes, whichever is longer. Both run at a fixed share of their peak rates. Each
-operation takes a fixed time more, so that small operations reach a smaller share: of the peak rate
-P, an operation of w operations reaches ``e w / (w + w0)``, with ``w0 = e P t`` for a share ``e`` and
-a fixed time ``t``.
+operation takes a fixed time more, so that small operations reach a smaller share of the peak rate.
+With the peak rate P, the largest share e and the fixed time t, an operation that computes w
+floating-point operations reaches the share ``e w / (w + e P t)``.
 """
 
 from __future__ import annotations

@@ -45,24 +45,32 @@ def operations(graph: Any) -> Iterator[Operation]:
 
     Operations on whole numbers compute shapes, in general, and are left out.
     """
+    of_weights: set[tuple[int, str]] = set()
     for operation in _called(graph):
+        names = [(id(each.op.graph), each.op.name) for each in operation.inputs]
+        if operation.type in ("ReadVariableOp", "Const") or (
+            names and of_weights.issuperset(names)
+        ):
+            of_weights.add((id(operation.graph), operation.name))
         outputs = [each for each in operation.outputs if each.dtype.is_floating]
         copies = operation.type in COPIES
         if not outputs or (operation.type in MOVES and not copies):
             continue
-        given = [each for each in operation.inputs if each.dtype.is_floating]
-        weights = [each for each in given if _is_weight(each)]
         written = _bytes(outputs)
-        if given and len(weights) == len(given):  # of weights alone
+        if (id(operation.graph), operation.name) in of_weights:
             yield Operation(0.0, 0.0, 2 * written)
-            continue
-        read = written if copies else _bytes(given) - _bytes(weights)
-        yield Operation(
-            _flops(operation),
-            read + written,
-            0 if copies else _bytes(weights),
-            winograd=_is_small_convolution(operation),
-        )
+        elif copies:
+            yield Operation(0.0, 2 * written)
+        else:
+            pairs = [*zip(operation.inputs, names, strict=True)]
+            given = [each for each, name in pairs if name not in of_weights]
+            weights = [each for each, name in pairs if name in of_weights]
+            yield Operation(
+                _flops(operation),
+                _bytes(given) + written,
+                _bytes(weights),
+                winograd=_is_small_convolution(operation),
+            )
 
 
 def _called(graph: Any) -> Iterator[Any]:
@@ -79,15 +87,9 @@ def _called(graph: Any) -> Iterator[Any]:
 
 
 def _bytes(tensors: Sequence[Any]) -> int:
-    return sum(elements(each.shape) * each.dtype.size for each in tensors)
-
-
-def _is_weight(tensor: Any) -> bool:
-    """Whether a tensor is a variable or constant, however reshaped or cast."""
-    operation = tensor.op
-    while operation.type in MOVES and operation.inputs and operation.type != "ReadVariableOp":
-        operation = operation.inputs[0].op
-    return operation.type in ("ReadVariableOp", "Const")
+    """Bytes of the tensors of floating-point numbers among these."""
+    floats = [each for each in tensors if each.dtype.is_floating]
+    return sum(elements(each.shape) * each.dtype.size for each in floats)
 
 
 def _is_small_convolution(operation: Any) -> bool:
