@@ -52,7 +52,7 @@ RUNS = {
     ),
     "planner_papers": (
         "",
-        rf"^\\d+ predictions: median error {NUMBER}, largest {NUMBER}, \\d+ above ",
+        rf"^\d+ predictions: median error {NUMBER}, largest {NUMBER}, \d+ above ",
     ),
     "remat": (
         "--model cnn --batch 4 --microbatches 1",
