@@ -6,9 +6,11 @@ import pathlib
 import re
 import sys
 
+import keras
 import pytest
 from processes import ran
 
+from stagecraft.trainer_module.models.stages import costs, inputs
 from stagecraft.trainer_module.planning import collectives, roofline, work
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -117,6 +119,25 @@ def test_the_planner_itself_predicts_the_same_step():
     links = collectives.links(step.accelerator.link_gb_per_second, None)
     planned = work.Work(step.costs, times, settings, links, float("inf"))
     assert planned.step(list(step.starts)).length == pytest.approx(step.seconds())
+
+
+def test_the_formulas_of_a_network_are_what_the_planner_reads_from_a_keras_model():
+    from papers import layers
+
+    given = keras.Input((12, 12, 8))
+    hidden = keras.layers.Conv2D(16, 1, use_bias=False)(given)
+    hidden = keras.layers.Conv2D(16, 3, padding="same", use_bias=False)(hidden)
+    hidden = keras.layers.Conv2D(16, 3, 2, padding="same", use_bias=False)(hidden)
+    hidden = keras.layers.Add()([hidden, keras.layers.ReLU()(hidden)])
+    model = keras.Model(given, hidden)
+    (found,) = costs.stage_costs([model], inputs.of(model))
+
+    first = layers.conv(layers.Image(12, 12, 8), 16)
+    second = layers.conv(first.output, 16, (3, 3))
+    third = layers.conv(second.output, 16, (3, 3), 2)
+    active = layers.elementwise(third.output)
+    ops = (first, second, third, active, layers.add(active.output))
+    assert found.operations == tuple(op.cost(4) for op in ops)
 
 
 def test_wrong_numbers_of_layers_are_refused():

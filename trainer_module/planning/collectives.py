@@ -66,13 +66,13 @@ def links(link_gb_per_second: float | None, network_gbit: float | None) -> Links
 
     Args:
         link_gb_per_second: of a device to the others of its host; None: not known.
-        network_gbit: Gbit/s of a host to the others; None: not known.
+        network_gbit: Gbit/s of a host to the others; None or 0: not known.
     """
     inside = Link()
     if link_gb_per_second is not None:
         inside = Link(LINK_EFFICIENCY * link_gb_per_second * 1e9, DEVICE_LATENCY)
     between = Link()
-    if network_gbit is not None:
+    if network_gbit:
         between = Link(LINK_EFFICIENCY * network_gbit * 1e9 / 8, HOST_LATENCY)
     return Links(inside.rate, between.rate, inside.latency, between.latency)
 

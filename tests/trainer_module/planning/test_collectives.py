@@ -113,4 +113,4 @@ def test_links_of_an_accelerator_and_a_network():
     found = collectives.links(300, 10)
     assert (found.devices, found.hosts) == (pytest.approx(240e9), pytest.approx(1e9))
     assert 0 < found.device_latency < found.host_latency
-    assert collectives.links(None, None) == Links()
+    assert collectives.links(None, None) == collectives.links(None, 0) == Links()
