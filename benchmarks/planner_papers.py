@@ -1,23 +1,24 @@
 """Compares the planner's cost model with measurements that papers publish.
 
-    python benchmarks/planner_papers.py [--markdown] [--efficiency]
+    python benchmarks/planner_papers.py [--markdown] [--efficiency] [--assumptions]
 
 papers/*.yaml hold the published figures with their sources. Every prediction uses the published
 rates of the accelerator and its links, and one efficiency for each kind of accelerator. Rows with
 an asterisk calibrate these efficiencies, and count in no error.
 
 --markdown prints the tables of docs/reference/planner-accuracy.md. --efficiency prints the
-efficiency with which each calibrating row is exact.
+efficiency with which each calibrating row is exact. --assumptions changes each assumed constant,
+calibrates again, and prints the errors.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from papers.published import Row, Table, tables
+from papers import calibration
+from papers.published import Table, tables
 
 LARGE = 0.15
 """Errors that need a cause."""
@@ -27,13 +28,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--efficiency", action="store_true")
+    parser.add_argument("--assumptions", action="store_true")
     args = parser.parse_args()
     found = tables()
     if args.efficiency:
         for table in found:
             for row in table.rows:
                 if row.calibrates:
-                    print(f"{row.accelerator:10} {table.paper} {row.row}: {efficiency(row):.3f}")
+                    share = calibration.efficiency(row)
+                    print(f"{row.accelerator:10} {table.paper} {row.row}: {share:.3f}")
+        return
+    if args.assumptions:
+        for name, change in calibration.CHANGES.items():
+            again = calibration.calibrated(found, change)
+            print(f"{name:32} {summary(found, [table.predictions(again) for table in found])}")
         return
     predicted = [table.predictions() for table in found]
     for table, values in zip(found, predicted, strict=True):
@@ -102,22 +110,6 @@ def summary(found: Sequence[Table], predicted: Sequence[Sequence[float]]) -> str
         f"{len(sizes)} predictions: median error {statistics.median(sizes):.1%}, "
         f"largest {max(sizes):.1%}, {large} above {LARGE:.0%}"
     )
-
-
-def efficiency(row: Row) -> float:
-    """The efficiency of the accelerator with which a row is exact, by bisection."""
-    step = row.step()
-    if row.unit == "teraFLOP/s":
-        wanted = row.flops() / (row.published * 1e12 * row.devices)
-    else:
-        wanted = row.batch / row.published
-    low, high = 0.01, 2.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        changed = dataclasses.replace(step.accelerator, efficiency=middle)
-        slow = dataclasses.replace(step, accelerator=changed).seconds() > wanted
-        low, high = (middle, high) if slow else (low, middle)
-    return (low + high) / 2
 
 
 if __name__ == "__main__":

@@ -134,9 +134,12 @@ class Table:
     """Where the figures were read."""
     rows: list[Row]
 
-    def predictions(self) -> list[float]:
-        """Of each row, in the unit of the table; normalized ones divide by the first row."""
-        seconds = [row.step().seconds() for row in self.rows]
+    def predictions(self, change: Callable[[Step], Step] = lambda step: step) -> list[float]:
+        """Of each row, in the unit of the table; normalized ones divide by the first row.
+
+        ``change``: of the assumptions of each step.
+        """
+        seconds = [change(row.step()).seconds() for row in self.rows]
         rates = [row.batch / taken for row, taken in zip(self.rows, seconds, strict=True)]
         result = []
         for row, rate, taken in zip(self.rows, rates, seconds, strict=True):

@@ -119,7 +119,8 @@ def timetable(
         copies_back: the same of gradients; None: as ``copies``.
         recompute: of each part of the model, time to compute its activations again before a
             backward pass. It needs no gradient, so that it begins as soon as the device is free
-            (GPipe, section 2.3). None: ``backward`` includes it, and it waits for the gradient.
+            (GPipe, section 2.3), and before the slot of the pass. None: ``backward`` includes it,
+            and it waits for the gradient.
     """
     copies = copies or [0.0] * (len(forward) - 1)
     durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
