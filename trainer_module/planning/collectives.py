@@ -140,6 +140,8 @@ def exchange_seconds(
 ) -> float:
     """Seconds of a step after its last backward pass.
 
+    A ring passes through links inside hosts and between them; the slower ones set its pace.
+
     Args:
         parallel: replicas, workers, servers.
         gradients: bytes of each stage's gradients.
