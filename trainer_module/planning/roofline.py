@@ -1,4 +1,4 @@
-"""Predicts the seconds of operations on an accelerator, by the roofline model. No TensorFlow.
+"""Predicts the seconds of operations on an accelerator, by the roofline model.
 
 The roofline model (Williams, Waterman and Patterson 2009, "Roofline: an insightful visual
 performance model for multicore architectures"): an operation takes as long as its computation or as

@@ -1,4 +1,4 @@
-"""Divides the costs of a stage among its shards. No TensorFlow."""
+"""Divides the costs of a stage among its shards."""
 
 from __future__ import annotations
 
