@@ -1,4 +1,4 @@
-"""Predicts the seconds of copies and collectives from the links between devices. Imports no TensorFlow.
+"""Predicts the seconds of copies and collectives from links. Imports no TensorFlow.
 
 The alpha-beta model: a message takes a latency, and its bytes divided by the bandwidth of the link
 (Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
