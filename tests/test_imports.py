@@ -178,7 +178,8 @@ def test_the_rule(folder: str, source: str, refused: bool) -> None:
 
 
 STRATEGIES = ROOT / "trainer_module" / "parallel" / "strategies"
-NAMES = {path.stem for path in STRATEGIES.glob("[!_]*.py")}
+NAMES = {path.stem for path in STRATEGIES.glob("[!_]*.py")} - {"auto"}
+"""Without ``auto``, a value of other settings as well; a strategy's ``resolves`` says it."""
 NO_STRATEGY = {
     "pipeline/drill/drill.py": "settings of its scenarios",
     "trainer_module/parallel/settings.py": "the default, and a value of all_reduce",

@@ -13,6 +13,8 @@ from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
@@ -44,6 +46,8 @@ def run_fn(fn_args: Any) -> None:
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)
         return
+    settings, search = _with_topology(fn_args, settings)
+    parallel = settings.parallel
     devices, chief, connected = join(parallel)
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
@@ -123,11 +127,22 @@ def run_fn(fn_args: Any) -> None:
                 outcome=outcome,
                 examples=context.examples,
                 plan=engine.plan,
+                search=search,
                 loaded=context.loaded,
                 seconds=timer.seconds(),
             )
         # Barrier: a process that exits early looks like a crash to its peers.
         engine.sum_over_workers([0.0])
+
+
+def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolved:
+    """The settings with a topology for ``auto``: that of the newest checkpoint, or the fastest."""
+    if not capabilities(settings.parallel.strategy).resolves:
+        return automatic.Resolved(settings, None)
+    topology.configure_devices(settings.parallel)
+    context = TrainingContext(fn_args, settings)
+    earlier = Checkpoints(context.checkpoints, writes=False).newest_settings()
+    return automatic.resolved(settings, context.build_blank, earlier)
 
 
 def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:

@@ -15,6 +15,7 @@ from stagecraft.objects import optimizer as given_optimizer
 from stagecraft.objects.model import Builder
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
@@ -62,6 +63,7 @@ def make(
     batch_size: int,
     steps: int,
     seed: int,
+    resolves: bool = True,
     **train: Any,
 ) -> Job:
     """Checks the arguments, and gives the objects names.
@@ -69,6 +71,7 @@ def make(
     Args:
         model: a Keras model, or a function that builds one.
         task: inputs, targets, loss and metrics.
+        resolves: whether to replace ``strategy="auto"`` by a topology.
         train: other settings of ``train:``.
 
     Raises:
@@ -103,7 +106,15 @@ def make(
                 "parallel": parallel.model_dump(),
             }
         )
-    return Job(settings, names)
+    made = Job(settings, names)
+    if not resolves:
+        return made
+    try:
+        resolved = automatic.resolved(settings, made.build_model)
+    except BaseException:
+        made.release()
+        raise
+    return dataclasses.replace(made, settings=resolved.settings)
 
 
 def topology_of(parallel: Any) -> ParallelSettings:

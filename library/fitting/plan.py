@@ -18,6 +18,7 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import accelerators, plan_text, planner
 from stagecraft.trainer_module.planning.plan import Plan as Costs
 from stagecraft.trainer_module.planning.plan import StagePlan
+from stagecraft.trainer_module.planning.search import of_model
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -105,6 +106,7 @@ def plan(
             batch_size=batch_size,
             steps=1,
             seed=0,
+            resolves=devices is None,
         )
         try:
             parallel, accelerator = made.settings.parallel, None
@@ -112,6 +114,16 @@ def plan(
                 given = devices if isinstance(devices, str) else str(devices)
                 count, accelerator = accelerators.parse(given, "devices")
                 available = [f"{accelerator.name}:{index}" for index in range(count)]
+                if capabilities(parallel.strategy).resolves:
+                    found = of_model.search(
+                        made.build_model(tf.device("CPU:0")),
+                        made.settings,
+                        hosts=1,
+                        devices=count,
+                        accelerator=accelerator,
+                    )
+                    made = dataclasses.replace(made, settings=found.settings)
+                    parallel = made.settings.parallel
                 chosen = _first(available, parallel)
             else:
                 if capabilities(parallel.strategy).remote_devices:

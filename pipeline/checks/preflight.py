@@ -12,6 +12,7 @@ from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.stages import blank
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import planner
@@ -22,6 +23,8 @@ def check(settings: PipelineSettings) -> list[str]:
     """Builds the model on the host, and cuts it into its stages; returns notes about the model."""
     parallel = settings.parallel
     model, notes = build(settings, tf.device("CPU:0"))
+    if capabilities(parallel.strategy).resolves:
+        return notes  # the topology is chosen where it trains
     if parallel.stages > 1 or parallel.memory_mb:
         # Costs choose the cuts, but do not decide whether the model can be cut.
         counted = parallel.model_copy(update={"costs": "flops"})
@@ -44,6 +47,12 @@ def build(
         task=settings.task.found,
     )
     return model, [*(each.note() for each in loaded), *dropout.notes(model)]
+
+
+def build_blank(settings: PipelineSettings) -> tuple[keras.Model, list[str]]:
+    """The model of some settings, whose variables have no values; and notes about it."""
+    train = settings.train.without_initial_weights()
+    return build(settings.model_copy(update={"train": train}), blank.scope())
 
 
 def check_devices(parallel: ParallelSettings) -> None:

@@ -30,6 +30,9 @@ class Capabilities(Entry):
     remote_devices = False
     """Whether only a connection shows the devices; their graphs are compiled elsewhere."""
 
+    resolves = False
+    """Whether it stands for another strategy, which a search chooses for the model and devices."""
+
     keras_replicas = True
     """Whether Keras's layers see the replicas of a ``tf.distribute`` strategy."""
 

@@ -18,9 +18,10 @@ def check(
 ) -> None:
     """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
-    _virtual_stages(parallel)
     _cuts(parallel, strategy)
-    _zero(parallel, strategy)
+    if not strategy.resolves:  # otherwise the other degrees are still free
+        _virtual_stages(parallel)
+        _zero(parallel, strategy)
     refuse(parallel)
     _workers(parallel, strategy)
     _devices(parallel, strategy)
@@ -205,7 +206,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
     if not names:
         return
     _refuse_duplicates("parallel.devices", "device", names)
-    if len(names) != wanted:
+    if len(names) < wanted or (len(names) > wanted and not strategy.resolves):
         raise SettingError(
             "parallel.devices",
             parallel.devices,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import NamedTuple
 
 from stagecraft.schemas.errors import SettingError
 
@@ -88,6 +89,42 @@ NETWORK_GBIT = 10.0
 p3.8xlarge with four V100 (aws.amazon.com/ec2/instance-types/p3)."""
 
 _DEVICES = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
+
+
+_CLUSTER = re.compile(r"(?:(\d+)\s*[x×*]\s*)??(\d+)(?:\s*[x×*]\s*([a-z][\w-]*))?", re.IGNORECASE)
+
+
+class Cluster(NamedTuple):
+    """Hosts of equal devices."""
+
+    hosts: int
+    devices: int
+    """Of each host."""
+    accelerator: Accelerator | None
+    """None: a number of devices as this machine has them."""
+
+
+def parse_cluster(text: str, setting: str = "--devices") -> Cluster:
+    """Parses ``"8"``, ``"4xV100-32GB"`` or ``"8x8xH100-80GB"``: hosts, devices of each, and name.
+
+    Raises:
+        SettingError: the text is none; ``setting`` names it.
+    """
+    match = _CLUSTER.fullmatch(text.strip())
+    by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
+    name = (match[3] or "").lower() if match else ""
+    single = by_name.get(text.strip().lower())
+    if single is not None:
+        return Cluster(1, 1, single)
+    if not match or not int(match[1] or 1) or not int(match[2]) or (name and name not in by_name):
+        raise SettingError(
+            setting,
+            repr(text),
+            "is not valid",
+            "NUMBER, NUMBERxDEVICE or HOSTSxNUMBERxDEVICE, such as 8x8xH100-80GB; the devices are "
+            f"{', '.join(ACCELERATORS)}",
+        )
+    return Cluster(int(match[1] or 1), int(match[2]), by_name.get(name))
 
 
 def parse(text: str, setting: str = "--devices") -> tuple[int, Accelerator]:

@@ -56,13 +56,13 @@ def _table(plan: Plan) -> str:
                 f"{stage.first} … {stage.last}",
                 f"{stage.parameters:,}",
                 f"{stage.flops / 1e6:,.1f}",
-                _size(stage.activation_bytes),
-                _size(stage.memory_bytes),
+                size_text(stage.activation_bytes),
+                size_text(stage.memory_bytes),
                 f"{stage.share:.0%}",
             ]
         )
         if stage.forward_seconds is not None and stage.backward_seconds is not None:
-            rows[-1] += [_time(stage.forward_seconds), _time(stage.backward_seconds)]
+            rows[-1] += [time_text(stage.forward_seconds), time_text(stage.backward_seconds)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -97,16 +97,16 @@ def _figures(plan: Plan) -> str:
         rate = plan.batch_size / plan.step_seconds
         if not used.in_step:  # each step is one worker's
             rate *= plan.workers
-        lines.append(f"step          {_time(plan.step_seconds)}, {rate:,.0f} examples/s")
+        lines.append(f"step          {time_text(plan.step_seconds)}, {rate:,.0f} examples/s")
     if plan.all_reduce_seconds:
-        lines.append(f"{used.traffic_name:13} {_time(plan.all_reduce_seconds)} of it")
+        lines.append(f"{used.traffic_name:13} {time_text(plan.all_reduce_seconds)} of it")
         if plan.network_gbit:
             lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
     if plan.tied:
         weights = ", ".join(
             f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied
         )
-        size = _size(sum(tied.bytes for tied in plan.tied))
+        size = size_text(sum(tied.bytes for tied in plan.tied))
         lines.append(f"tied weights  {weights}: {size} between stages in each step")
     if stages > 1:
         several = plan.virtual_stages > 1
@@ -139,21 +139,23 @@ def _figures(plan: Plan) -> str:
         ]
         lines.append(
             f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
-            f"{_size(better.memory_bytes)} on each"
+            f"{size_text(better.memory_bytes)} on each"
         )
         if better.replicas > 1 and plan.times != "peak":
             lines[-1] += "; without its all-reduce"
     return "\n".join(lines)
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """A number of bytes."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
     return f"{count:.0f} B"
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """A time in its unit."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

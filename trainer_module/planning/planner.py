@@ -5,34 +5,24 @@ equal cuts, the largest stage has the fewest parameters. Every stage fits into i
 
 Where several tensors cross a cut (a U-Net's skips), the time of a stage includes that of sending
 them.
-
-Times have one of three sources: measurements on the device; an accelerator's published rates of
-operations and memory; or numbers of floating-point operations. The last compare parts of a model,
-but give no seconds, and ignore copies between devices.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import keras
-from pydantic import ValidationError
 
-from stagecraft.trainer_module.models.stages import costs, inputs, partition
-from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import collectives, measure, roofline, schedule, work
+from stagecraft.trainer_module.planning import collectives, prepared, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
+from stagecraft.trainer_module.planning.search.search import Search
+from stagecraft.trainer_module.planning.search.space import Space
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 WORTH_SAYING = 1.05
 """The least speedup of a suggestion over the plan."""
-
-ENOUGH_MICROBATCHES = 4
-"""Per stage: more hardly shrink the bubble (GPipe, section 2.3), but split the work further."""
 
 
 def make_plan(
@@ -59,51 +49,23 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
-    parallel = settings.parallel
-    named = parallel.cuts != "auto"
-    parts = parallel.model_parts
-    chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
-    for names in partition.all_cuts(model, parts, chosen, parallel.virtual_stages):
-        pieces = partition.split(model, names)
-        stage_costs = costs.stage_costs(pieces, inputs.of(model))
-        if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
-            break
-    factors = work.backward(stage_costs, remat=parallel.remat)
-    examples = settings.train.batch_size // parallel.parts
-    unit, links = "flops", collectives.Links()
-    if accelerator:
-        unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
-        times = [
-            roofline.times(cost, accelerator, parallel.precision, factor, examples)
-            for cost, factor in zip(stage_costs, factors, strict=True)
-        ]
-    elif parallel.costs == "measured":
-        unit, links = "measured", collectives.links(None, network_gbit)
-        times = measure.piece_times(
-            pieces,
-            stage_costs,
-            examples=examples,
-            device=devices[0],
-            jit=parallel.jit,
-            remat=parallel.remat,
-            on_progress=on_progress,
-        )
-    else:
-        times = [
-            Times(cost.flops, factor * cost.flops)
-            for cost, factor in zip(stage_costs, factors, strict=True)
-        ]
-    memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
-    if accelerator and not parallel.memory_mb:
-        memory, source = accelerator.memory_gb * 1e9, accelerator.name
-    planned = work.Work(stage_costs, times, settings, links, memory)
-    named_starts = [names.index(name) + 1 for name in chosen]
-    starts = named_starts if named else planned.cut(parts)
-    if starts is None or not planned.fits(starts):
-        raise planned.refusal(starts, source)
-    step = planned.step(starts)
+    ready = prepared.prepare(
+        model,
+        settings,
+        devices[0],
+        accelerator=accelerator,
+        network_gbit=network_gbit,
+        on_progress=on_progress,
+    )
+    planned, unit, parallel = ready.work, ready.times, settings.parallel
+    links, names, starts = planned.links, ready.names, ready.named
+    if starts is None:
+        starts = planned.cut(planned.degrees)
+    if starts is None or not planned.fits(planned.degrees, starts):
+        raise planned.refusal(starts, ready.memory_source)
+    step = planned.step(planned.degrees, starts)
     in_seconds = unit != "flops"
-    stages = planned.stages(starts, in_seconds=in_seconds)
+    stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
     known = collectives.is_known(parallel, links)
     crosses = in_seconds and collectives.crosses_hosts(parallel)
     return Plan(
@@ -131,7 +93,7 @@ def make_plan(
         speedup_over_naive=step.over_naive,
         ideal_speedup=parallel.workers * parallel.replicas * parallel.stages,
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
-        suggestion=_faster(planned, len(stage_costs), step.speedup, available),
+        suggestion=_faster(planned, step.length, available),
     )
 
 
@@ -157,56 +119,35 @@ def _limit(
     return reason if loss > 1 - 1 / WORTH_SAYING else "nothing much"
 
 
-def _faster(planned: work.Work, pieces: int, speedup: float, available: int) -> Suggestion | None:
+def _faster(planned: work.Work, length: float, available: int) -> Suggestion | None:
     """The fastest topology with other replicas, stages or microbatches; None: no clear gain.
 
-    ``pieces``: the most stages that the model can be cut into; ``available``: devices of a worker.
+    ``length``: of the plan's step; ``available``: devices of a worker.
     """
-    parallel = planned.settings.parallel
-    if strategy.find(parallel.strategy).alternative(parallel.replicas, parallel.stages) is None:
+    parallel, degrees = planned.settings.parallel, planned.degrees
+    if strategy.find(parallel.strategy).alternative(degrees.replicas, degrees.stages) is None:
         return None
-    devices = max(available, parallel.replicas * parallel.stages)
-    best = None
-    for settings in _others(planned.settings, devices, pieces):
-        other, changed = planned.under(settings), settings.parallel
-        beaten = (best.speedup if best else speedup) * WORTH_SAYING
-        if changed.workers * changed.replicas * changed.stages <= beaten:
-            continue  # even a perfect speedup would not do
-        starts = other.cut(changed.stages)
-        if starts is None or (gain := other.step(starts).speedup) <= beaten:
-            continue
-        best = Suggestion(
-            strategy=changed.strategy,
-            replicas=changed.replicas,
-            stages=changed.stages,
-            microbatches=changed.microbatches,
-            virtual_stages=changed.virtual_stages,
-            cuts=changed.cuts,
-            memory_bytes=round(max(other.sizes(starts))),
-            speedup=gain,
+    kept = ("workers", "shards", "accumulate", "schedule", "remat", "zero")
+    fixed = {name: getattr(degrees, name) for name in kept} | {"virtual_stages": 1}
+    space = Space(
+        planned,
+        hosts=degrees.workers,
+        devices=max(available, degrees.devices),
+        fixed=fixed,
+    )
+    for best in Search(planned, space).run(keep=1).best:
+        step = planned.step(best.degrees, best.starts)
+        if step.length * WORTH_SAYING > length:
+            return None
+        chosen = best.degrees
+        return Suggestion(
+            strategy=chosen.strategy,
+            replicas=chosen.replicas,
+            stages=chosen.stages,
+            microbatches=chosen.microbatches,
+            virtual_stages=chosen.virtual_stages,
+            cuts="auto",
+            memory_bytes=round(planned.device_bytes(chosen, best.starts)),
+            speedup=step.speedup,
         )
-    return best
-
-
-def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[TrainingSettings]:
-    """Settings that the rules allow, fewer stages first."""
-    found = strategy.find(settings.parallel.strategy)
-    for stages in range(1, min(devices, pieces) + 1):
-        for replicas in range(1, devices // stages + 1):
-            most = ENOUGH_MICROBATCHES * stages if stages > 1 else 1
-            for microbatches in range(1, most + 1):
-                changes: dict[str, Any] = {
-                    "strategy": found.alternative(replicas, stages),
-                    "replicas": replicas,
-                    "stages": stages,
-                    "microbatches": microbatches,
-                    "virtual_stages": 1,
-                    "cuts": "auto",
-                }
-                parallel = settings.parallel.model_dump() | changes
-                try:
-                    yield TrainingSettings.model_validate(
-                        {"train": settings.train.model_dump(), "parallel": parallel}
-                    )
-                except ValidationError:  # such as a batch size that is not divisible
-                    continue
+    return None

@@ -1,4 +1,4 @@
-"""Pipeline schedules: which stage processes which microbatch when. Pure Python.
+"""Pipeline schedules: which stage processes which microbatch when.
 
 Two schedules, here with 3 stages and 4 microbatches; a backward pass takes twice as long as a
 forward pass. In both, stages wait equally long. They differ in the number of microbatches whose
@@ -31,8 +31,11 @@ with 2 devices, V = 2 and 4 microbatches; the number in front is that of the par
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -67,37 +70,43 @@ def passes(name: str, microbatches: int, stages: int, virtual: int = 1) -> list[
         virtual: parts of the model on each device; more than 1 needs ``1f1b``, and a multiple of
             ``stages`` as ``microbatches``.
     """
-    if virtual > 1:
-        return [_interleaved(device, microbatches, stages, virtual) for device in range(stages)]
+    parts = stages * virtual
+    size = microbatches * parts
     result = []
-    for stage in range(stages):
-        forward = [Pass(FORWARD, stage, m) for m in range(microbatches)]
-        backward = [Pass(BACKWARD, stage, m) for m in range(microbatches)]
-        if name == "gpipe":
-            result.append(forward + backward[::-1])
-            continue
-        ahead = min(stages - stage, microbatches)
-        result.append(_alternating(forward, backward, ahead))
+    for device in range(stages):
+        order = []
+        for code in codes(name, microbatches, stages, virtual, device).tolist():
+            microbatch, part = divmod(code % size, parts)
+            order.append(Pass(BACKWARD if code >= size else FORWARD, part, microbatch))
+        result.append(order)
     return result
 
 
-def _interleaved(device: int, microbatches: int, stages: int, virtual: int) -> list[Pass]:
-    """The passes of a device: groups of ``stages`` microbatches, through one part after another."""
-    count, group = microbatches * virtual, stages * virtual
-    forward, backward = [], []
-    for index in range(count):
-        chunk, microbatch = index % group // stages, index // group * stages + index % stages
-        forward.append(Pass(FORWARD, chunk * stages + device, microbatch))
-        backward.append(Pass(BACKWARD, (virtual - 1 - chunk) * stages + device, microbatch))
-    ahead = 2 * (stages - device - 1) + (virtual - 1) * stages + 1
-    return _alternating(forward, backward, min(ahead, count))
+def codes(name: str, microbatches: int, stages: int, virtual: int, device: int) -> np.ndarray:
+    """The passes of a device as numbers, in order: ``[2 * microbatches * virtual]``.
 
-
-def _alternating(forward: Sequence[Pass], backward: Sequence[Pass], ahead: int) -> list[Pass]:
-    """The first ``ahead`` forward passes; then a backward and a forward pass in turn."""
-    order = list(forward[:ahead])
-    for index, back in enumerate(backward):
-        order += [back, *forward[ahead + index : ahead + index + 1]]
+    A forward pass is its microbatch times all parts of the model, plus its part; a backward pass
+    is as much, plus the number of all forward passes. Arguments are as those of :func:`passes`.
+    """
+    parts = stages * virtual
+    count = microbatches * virtual
+    index = np.arange(count)
+    if virtual > 1:  # groups of a microbatch for each stage, through one part after another
+        chunk, microbatch = index % parts // stages, index // parts * stages + index % stages
+        ahead = 2 * (stages - device - 1) + (virtual - 1) * stages + 1
+    else:
+        chunk, microbatch = np.zeros(count, int), index
+        ahead = microbatches if name == "gpipe" else stages - device
+    ahead = min(ahead, count)
+    forward = microbatch * parts + chunk * stages + device
+    backward = microbatch * parts + (virtual - 1 - chunk) * stages + device + count * stages
+    if name == "gpipe":
+        backward = backward[::-1]
+    # The first forward passes; then a backward and a forward pass in turn; the last backward ones.
+    order = np.empty(2 * count, int)
+    order[:ahead] = forward[:ahead]
+    order[ahead + index + np.minimum(index, count - ahead)] = backward
+    order[ahead + 1 + 2 * np.arange(count - ahead)] = forward[ahead:]
     return order
 
 
@@ -140,6 +149,66 @@ def timetable(
     return sorted(slots, key=lambda slot: (slot.begin, slot.end))
 
 
+def finish(
+    name: str,
+    microbatches: int,
+    stages: int,
+    virtual: int,
+    forward: Sequence[float],
+    backward: Sequence[float],
+    copies: Sequence[float],
+    copies_back: Sequence[float],
+) -> float:
+    """The end of the last pass: the :func:`span` of a :func:`timetable`, in a tenth of its time.
+
+    Arguments are as those of :func:`passes` and :func:`timetable`.
+    """
+    took = [*forward, *backward]
+    # The first part's inputs, and the last part's outputs, come from nowhere.
+    after = [0.0, *copies, *copies_back, 0.0]
+    orders = _compiled(name, microbatches, stages, virtual)
+    ends: list[float | None] = [None] * (2 * microbatches * stages * virtual)
+    ends.append(0.0)  # the beginning of the step
+    free, done = [0.0] * stages, [0] * stages
+    waiting = True
+    while waiting:
+        waiting = False
+        for device, order in enumerate(orders):
+            now, place = free[device], done[device]
+            for own, needed, duration in order[place:] if place else order:
+                end = ends[needed]
+                if end is None:
+                    waiting = True
+                    break
+                ready = end + after[duration]
+                now = (now if now > ready else ready) + took[duration]
+                ends[own] = now
+                place += 1
+            free[device], done[device] = now, place
+    return max(free)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(
+    name: str, microbatches: int, stages: int, virtual: int
+) -> list[list[tuple[int, int, int]]]:
+    """The passes of each device: own code, that of the pass before it, and place of its times.
+
+    The code after all others is the beginning of the step.
+    """
+    parts = stages * virtual
+    size = microbatches * parts
+    result = []
+    for device in range(stages):
+        own = codes(name, microbatches, stages, virtual, device)
+        part, back = own % parts, own >= size
+        needed = own + np.where(back, 1, -1)
+        needed[part == np.where(back, parts - 1, 0)] = 2 * size
+        duration = part + parts * back
+        result.append(list(zip(own.tolist(), needed.tolist(), duration.tolist(), strict=True)))
+    return result
+
+
 def _ready(
     wanted: Pass, ends: dict[Pass, float], copies: dict[str, Sequence[float]], stages: int
 ) -> float | None:
@@ -158,13 +227,21 @@ def in_order(name: str, microbatches: int, stages: int, virtual: int = 1) -> lis
     return [slot.done for slot in timetable(orders, [1.0] * parts, [2.0] * parts)]
 
 
-def held(order: Iterable[Pass]) -> int:
-    """The most microbatches that are held between forward and backward pass."""
-    most = now = 0
-    for done in order:
-        now += 1 if done.direction == FORWARD else -1
-        most = max(most, now)
-    return most
+@functools.lru_cache(maxsize=4096)
+def held(name: str, microbatches: int, stages: int, virtual: int = 1) -> tuple[int, ...]:
+    """The most microbatches that each part of the model holds between forward and backward pass.
+
+    Arguments are as those of :func:`passes`.
+    """
+    parts = stages * virtual
+    size = microbatches * parts
+    found = [0] * parts
+    for device in range(stages):
+        order = codes(name, microbatches, stages, virtual, device)
+        of_pass = np.where(order < size, 1, -1)
+        for part in range(device, parts, stages):
+            found[part] = int(np.cumsum(of_pass[order % parts == part]).max())
+    return tuple(found)
 
 
 def span(slots: Sequence[Slot]) -> float:

@@ -11,17 +11,46 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.stages.costs import StageCost, Tied, Times
-from stagecraft.trainer_module.models.stages.partition import balance
+from stagecraft.trainer_module.models.stages.balance import Balance, balance
+from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.collectives import Links, copy_seconds, exchange_seconds
+from stagecraft.trainer_module.planning import collectives, schedule
+from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.planning.sums import Sums, first_trained, segments
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+
+class Passes(NamedTuple):
+    """Times of a microbatch in the parts of a model, and between them."""
+
+    forward: list[float]
+    backward: list[float]
+    copies: list[float]
+    """To the next part, for each part but the last."""
+    back: list[float]
+    """The same of gradients."""
+
+    @property
+    def work(self) -> float:
+        """All passes."""
+        return sum(self.forward) + sum(self.backward)
+
+
+class Exchange(NamedTuple):
+    """What follows the passes of a step."""
+
+    all_reduce: float
+    tied: float
+    """Copies of tied weights, and their gradients."""
 
 
 class Step(NamedTuple):
@@ -32,12 +61,6 @@ class Step(NamedTuple):
     length: float
     speedup: float
     over_naive: float
-
-
-def first_trained(pieces: Sequence[StageCost]) -> int:
-    """Index of the first piece with trained weights; the pieces before have no backward pass."""
-    trained = (index for index, piece in enumerate(pieces) if piece.trainable)
-    return next(trained, len(pieces))
 
 
 def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
@@ -55,7 +78,7 @@ def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
 
 
 class Work:
-    """The pieces under the settings of a training, with the times of each for one example.
+    """The pieces of a model under the settings of a training, with their times for one example.
 
     The links are in bytes by the unit of the times, the memory in bytes; infinite: not known.
     """
@@ -68,73 +91,194 @@ class Work:
         links: Links,
         memory: float,
     ):
+        """Prepares predictions; ``times`` recompute activations if the settings do."""
         self.settings = settings
-        self._pieces, self._links, self._memory = pieces, links, memory
-        self._first = first_trained(pieces)
+        self.pieces, self.links, self.memory = pieces, links, memory
+        self.degrees = Degrees.of(settings.parallel)
+        """Those of the settings."""
+        remat, first = settings.parallel.remat, first_trained(pieces)
         self._times = [
-            each if index >= self._first else Times(each.forward, 0.0)
+            Times(each.forward, each.backward - remat * each.forward if index >= first else 0.0)
             for index, each in enumerate(times)
         ]
-        parallel = settings.parallel
-        self._examples = settings.train.batch_size * parallel.microbatches // parallel.parts
-        """Examples that pass through a replica in one accumulation step."""
-        self._has_tied = any(piece.tied for piece in pieces)
-        self._free: dict[int, list[int] | None] = {}
-        """Number of stages -> the best cuts for unlimited memory, which depend on no setting."""
+        self._batch_size = settings.train.batch_size
+        self._sums: dict[int, Sums] = {}
+        self._balances: dict[tuple[int, bool], Balance] = {}
+        self._balanced: dict[tuple[int, bool, int], list[int] | None] = {}
+        """(Shards, remat, parts) -> the best cuts for unlimited memory."""
+        train = settings.train
+        self._slots = registries.OPTIMIZERS.get(train.optimizer).slots_with(train)
+        self._averages = bool(train.ema_decay)
 
-    def under(self, settings: TrainingSettings) -> Work:
-        """The same pieces under other settings."""
-        other = Work(self._pieces, self._times, settings, self._links, self._memory)
-        other._free = self._free
-        return other
+    def copy(self) -> Work:
+        """The same pieces, without any prediction in caches."""
+        again = self.settings.parallel.remat
+        times = [Times(f, b + again * f if b else b) for f, b in self._times]
+        return Work(self.pieces, times, self.settings, self.links, self.memory)
 
-    def cut(self, parts: int) -> list[int] | None:
+    def sums(self, shards: int) -> Sums:
+        """The costs of ranges of pieces."""
+        if shards not in self._sums:
+            link = self.links.devices
+            self._sums[shards] = Sums(self.pieces, self._times, shards=shards, link=link)
+        return self._sums[shards]
+
+    def rows(self, degrees: Degrees) -> float:
+        """Examples of a microbatch."""
+        workers = degrees.workers if capabilities(degrees.strategy).in_step else 1
+        parts = workers * degrees.replicas * degrees.accumulate * degrees.microbatches
+        return self._batch_size / parts
+
+    # --- cuts ---
+
+    def cut(self, degrees: Degrees) -> list[int] | None:
         """First pieces of all parts of the model but the first; None: no cuts fit into memory."""
-        weighed = [
-            (sum(times), piece.parameters)
-            for times, piece in zip(self._times, self._pieces, strict=True)
-        ]
+        starts = self.balanced(degrees)
+        if starts is None or self.fits(degrees, starts):
+            return starts
+        return self.moved(degrees)
 
+    def balanced(self, degrees: Degrees) -> list[int] | None:
+        """The best cuts for unlimited memory; None: there are too few pieces."""
+        shards, remat, parts = degrees.shards, degrees.remat, degrees.parts
+        if parts > len(self.pieces):
+            return None
+        key = shards, remat, parts
+        if key not in self._balanced:
+            if key[:2] not in self._balances:
+                weighed = self._weighed(shards, remat)
+                self._balances[key[:2]] = Balance(weighed, sending=self._sending)
+            self._balanced[key] = self._balances[key[:2]].starts(parts)
+        return self._balanced[key]
+
+    def moved(self, degrees: Degrees) -> list[int] | None:
+        """The best cuts whose parts fit into memory; None: there are none."""
+        count, parts = len(self.pieces), degrees.parts
+        if parts > count:
+            return None
+        begins, ends = np.arange(count)[:, None], np.arange(count + 1)[None, :]
+        fixed, each = self._bytes(degrees, begins, np.maximum(ends, begins))
+        held = self._held(degrees)
         # The parts of a device divide its memory evenly.
-        most = self._memory / self.settings.parallel.virtual_stages
+        most = self.memory / degrees.virtual_stages
+        if not degrees.remat and not self._may_fit(degrees, fixed, each, most):
+            return None
 
-        def fits(part: int, begin: int, end: int) -> bool:
-            return self._bytes(begin, end, part, parts) <= most
+        def fits(part: int) -> np.ndarray:
+            found: np.ndarray = fixed + held[part] * each <= most
+            return found
 
-        sending: list[float] = []
-        if any(piece.output_tensors > 1 for piece in self._pieces[:-1]):
-            # Without a known link, a byte counts as one operation.
-            link = self._links.devices if self._links.devices < math.inf else 1.0
-            sending = [piece.output_bytes / link for piece in self._pieces[:-1]]
-        if parts not in self._free:
-            self._free[parts] = balance(weighed, parts, sending=sending)
-        free = self._free[parts]
-        if free is None or self.fits(free):
-            return free
-        return balance(weighed, parts, fits, sending)
+        weighed = self._weighed(degrees.shards, degrees.remat)
+        return balance(weighed, parts, fits, self._sending)
 
-    def fits(self, starts: Sequence[int]) -> bool:
+    def _may_fit(self, degrees: Degrees, fixed: np.ndarray, each: np.ndarray, most: float) -> bool:
+        """Whether parts as long as possible reach the last piece, but for what they receive.
+
+        Without that, a range never takes less than one inside it. So longer parts are never worse.
+        """
+        sums, held = self.sums(degrees.shards), self._held(degrees)
+        incoming = self.rows(degrees) * sums.inputs
+        reached = 0
+        for part in range(degrees.parts):
+            received = incoming[max(reached, sums.first)]
+            sizes = fixed[reached] + held[part] * np.maximum(each[reached] - received, 0)
+            reached = int(np.flatnonzero(sizes <= most)[-1])
+            if reached == len(self.pieces):
+                return True
+        return False
+
+    def _weighed(self, shards: int, remat: bool) -> list[tuple[float, int]]:
+        forward, back = self.sums(shards).pieces[remat]
+        times = zip(forward, back, self.pieces, strict=True)
+        return [(one + other, piece.parameters) for one, other, piece in times]
+
+    @functools.cached_property
+    def _sending(self) -> list[float]:
+        """Time of the outputs of each piece, if cuts differ by it."""
+        if all(piece.output_tensors == 1 for piece in self.pieces[:-1]):
+            return []
+        # Without a known link, a byte counts as one operation.
+        link = self.links.devices if self.links.devices < math.inf else 1.0
+        return [piece.output_bytes / link for piece in self.pieces[:-1]]
+
+    def _bounds(self, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The first piece of each part, and the piece after each."""
+        return np.array([0, *starts]), np.array([*starts, len(self.pieces)])
+
+    # --- memory ---
+
+    def fits(self, degrees: Degrees, starts: Sequence[int]) -> bool:
         """Whether the parts on every device fit into its memory."""
-        sizes, stages = self.sizes(starts), self._devices(len(starts) + 1)
-        return max(sum(sizes[device::stages]) for device in range(stages)) <= self._memory
+        return self.device_bytes(degrees, starts) <= self.memory
 
-    def _devices(self, parts: int) -> int:
-        """Number of devices that hold the parts of a replica."""
-        return parts // self.settings.parallel.virtual_stages
+    def device_bytes(self, degrees: Degrees, starts: Sequence[int]) -> float:
+        """Bytes on the device that needs the most."""
+        sizes, stages = self.sizes(degrees, starts), degrees.stages
+        return max(sum(sizes[device::stages]) for device in range(stages))
+
+    def sizes(self, degrees: Degrees, starts: Sequence[int]) -> list[float]:
+        """Bytes that each part takes on its device."""
+        fixed, each = self._bytes(degrees, *self._bounds(starts))
+        found: list[float] = (fixed + np.array(self._held(degrees)) * each).tolist()
+        return found
+
+    def _held(self, degrees: Degrees) -> tuple[int, ...]:
+        """Microbatches that each part holds."""
+        order, microbatches = degrees.schedule, degrees.microbatches
+        return schedule.held(order, microbatches, degrees.stages, degrees.virtual_stages)
+
+    def weight_bytes(self, degrees: Degrees, begin: Any, end: Any) -> np.ndarray:
+        """Bytes of weights, and of everything that training keeps for each."""
+        # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of
+        # gradients, slots, averages.
+        sums = self.sums(degrees.shards)
+        half = 0.5 if self.settings.parallel.precision.startswith("mixed") else 0
+        slots = float(self._slots)
+        if degrees.zero:  # with a slice of each weight
+            slots = (slots + 1) / degrees.replicas
+        copies = 1.0 + (degrees.accumulate * degrees.microbatches > 1)
+        copies += slots + self._averages
+        return self._width * (
+            (1 + half) * sums.parameters(begin, end)
+            + copies * sums.parameters(begin, end, trained=True)
+        )
+
+    def _bytes(
+        self, degrees: Degrees, begin: np.ndarray, end: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes of stages of these pieces; and more bytes for each microbatch that they hold."""
+        sums, rows = self.sums(degrees.shards), self.rows(degrees)
+        # Activations without a backward pass exist for one microbatch, and one piece, at a time.
+        fixed = self.weight_bytes(degrees, begin, end) + rows * sums.passing(begin, end)
+        trains = end > sums.first
+        begin = np.minimum(np.maximum(begin, sums.first), end)
+        incoming = sums.inputs[begin]
+        activations = sums.activations(begin, end)
+        if not degrees.remat:
+            return fixed, rows * trains * (incoming + activations)
+        # Remat keeps the inputs of about sqrt(n) segments, and all activations of one segment.
+        count = segments(end - begin)
+        kept = sums.output_bytes(begin, end) / count
+        return fixed + rows * activations / count, rows * trains * (incoming + kept)
+
+    @property
+    def _width(self) -> int:
+        """Bytes of a weight."""
+        return 8 if self.settings.parallel.precision == "float64" else 4
 
     def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
         """The error for a model that does not fit into memory, which ``source`` defines."""
-        parallel = self.settings.parallel
-        problem = f"{self._memory / 1e6:,.0f} MB is too little: with "
+        parallel, degrees = self.settings.parallel, self.degrees
+        problem = f"{self.memory / 1e6:,.0f} MB is too little: with "
         if parallel.cuts != "auto" and starts is not None:
             problem += f"parallel.cuts: {parallel.cuts}, a stage needs "
-            problem += f"{max(self.sizes(starts)) / 1e6:,.0f} MB"
+            problem += f"{max(self.sizes(degrees, starts)) / 1e6:,.0f} MB"
         else:
             problem += f"parallel.stages: {parallel.stages}, no cut makes each stage small enough"
         remat = "" if parallel.remat else "parallel.remat: true, or "
         use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
-        for stages in range(parallel.stages, len(self._pieces) // parallel.virtual_stages + 1):
-            if self.cut(stages * parallel.virtual_stages) is not None:
+        for stages in range(parallel.stages, len(self.pieces) // parallel.virtual_stages + 1):
+            if self.cut(degrees._replace(stages=stages)) is not None:
                 cuts = capabilities(parallel.strategy).cuts_model
                 grid = "" if cuts else "parallel.strategy: grid, "
                 auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
@@ -145,159 +289,128 @@ class Work:
         return UserError(
             f"{source}: {problem}; use {use}",
             setting=source,
-            value=self._memory / 1e6,
+            value=self.memory / 1e6,
             suggestion=use,
         )
 
-    def _bounds(self, starts: Sequence[int]) -> list[tuple[int, int]]:
-        return list(itertools.pairwise([0, *starts, len(self._pieces)]))
+    # --- time ---
 
-    def sizes(self, starts: Sequence[int]) -> list[float]:
-        """Bytes that each part takes on its device."""
-        bounds = self._bounds(starts)
-        return [
-            self._bytes(begin, end, stage, len(bounds)) for stage, (begin, end) in enumerate(bounds)
-        ]
+    def passes(self, degrees: Degrees, starts: Sequence[int]) -> Passes:
+        """Times of a microbatch in each part, and between them."""
+        sums, rows = self.sums(degrees.shards), self.rows(degrees)
+        begins, ends = self._bounds(starts)
+        forward = rows * sums.forward(begins, ends)
+        back = rows * sums.backward(begins, ends, remat=degrees.remat)
+        sizes = rows * sums.outputs[ends[:-1] - 1]
+        copies = sizes / self.links.devices + self.links.device_latency * (sizes > 0)
+        returned = copies * (ends[:-1] > sums.first)
+        return Passes(forward.tolist(), back.tolist(), copies.tolist(), returned.tolist())
 
-    def _bytes(self, begin: int, end: int, stage: int, stages: int) -> float:
-        """Bytes of a stage that consists of the pieces from ``begin`` to ``end``, exclusive."""
-        train, parallel = self.settings.train, self.settings.parallel
-        pieces = self._pieces[begin:end]
-        # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of
-        # gradients, slots, averages.
-        half = 0.5 if parallel.precision.startswith("mixed") else 0
-        slots = registries.OPTIMIZERS.get(train.optimizer).slots_with(train)
-        if parallel.zero:  # with a slice of each weight
-            slots = (slots + 1) / parallel.replicas
-        copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
-        copies += slots + bool(train.ema_decay)
-        weights = self._width * (
-            (1 + half) * self._parameters(begin, end)
-            + copies * self._parameters(begin, end, trained=True)
+    def exchange(self, degrees: Degrees, starts: Sequence[int]) -> Exchange:
+        """The time after the passes of a step."""
+        sums, stages = self.sums(degrees.shards), degrees.stages
+        of_parts = self._width * sums.parameters(*self._bounds(starts), trained=True, held=True)
+        gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
+        inside = self.links.inside
+        tied = sum(collectives.copy_seconds(weight.bytes, inside) for weight in self.tied(starts))
+        return Exchange(self.all_reduce(degrees, gradients), tied)
+
+    def all_reduce(self, degrees: Degrees, gradients: Sequence[float]) -> float:
+        """The time of the all-reduce of these bytes of each stage."""
+        return collectives.exchange_seconds(
+            self._parallel(degrees), gradients, self._weights(degrees.shards), self.links
         )
-        microbatches = parallel.microbatches
-        examples = self._examples / microbatches
-        # Activations without a backward pass exist for one microbatch, and one piece, at a time.
-        frozen = pieces[: max(self._first - begin, 0)]
-        passing = max((piece.input_bytes + piece.activation_bytes for piece in frozen), default=0)
-        weights += examples * passing
-        trained = pieces[len(frozen) :]
-        if not trained:
-            return weights
-        devices, virtual = self._devices(stages), parallel.virtual_stages
-        held = _held(parallel.schedule, microbatches, devices, virtual)[stage] * examples
-        incoming = held * trained[0].input_bytes
-        activations = sum(piece.activation_bytes for piece in trained)
-        if not parallel.remat:
-            return weights + incoming + held * activations
-        # Remat keeps the inputs of about sqrt(n) segments, and all activations of one segment.
-        segments = math.isqrt(len(trained)) or 1
-        kept = sum(piece.output_bytes for piece in trained) / segments
-        return weights + incoming + held * kept + examples * activations / segments
 
-    def _parameters(
-        self, begin: int, end: int, *, trained: bool = False, held: bool = False
-    ) -> int:
-        """Number of parameters of pieces; a weight that several of them use counts once.
+    def gradient_bytes(self, shards: int) -> float:
+        """Bytes of the gradients of all stages, on the first shards."""
+        return float(self._width * self.sums(shards).parameters(0, len(self.pieces), trained=True))
 
-        ``trained``: those alone that training changes; ``held``: without tied weights that a piece
-        before uses.
-        """
-        pieces = self._pieces[begin:end]
-        count = sum(piece.trainable if trained else piece.parameters for piece in pieces)
-        if not self._has_tied:
-            return count
-        known = {tied for piece in self._pieces[: begin if held else 0] for tied in piece.tied}
-        for tied in (tied for piece in pieces for tied in piece.tied):
-            if tied in known and (tied.trained or not trained):
-                count -= tied.parameters
-            known.add(tied)
-        return count
+    def traffic(self, degrees: Degrees, starts: Sequence[int]) -> float:
+        """Bytes that the busiest device of a replica sends in a step."""
+        sums, stages = self.sums(degrees.shards), degrees.stages
+        begins, ends = self._bounds(starts)
+        examples = self.rows(degrees) * degrees.microbatches * degrees.accumulate
+        out = np.append(sums.outputs[ends[:-1] - 1], 0.0)
+        back = np.insert(out[:-1] * (ends[:-1] > sums.first), 0, 0.0)
+        trained = ends > sums.first
+        shards = sums.shard_bytes(begins, ends) * (1 + trained * (1 + degrees.remat))
+        of_parts = self._width * sums.parameters(begins, ends, trained=True, held=True)
+        gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
+        activations = examples * (out + back + shards)
+        of_stages = max(float(activations[device::stages].sum()) for device in range(stages))
+        used = strategy.find(degrees.strategy)
+        sent = used.traffic(self._parallel(degrees), gradients, self._weights(degrees.shards))
+        return of_stages + max(sent.devices, sent.hosts)
+
+    def _weights(self, shards: int) -> float:
+        """Bytes of all variables on the first shards."""
+        return float(self._width * self.sums(shards).parameters(0, len(self.pieces)))
+
+    def _parallel(self, degrees: Degrees) -> ParallelSettings:
+        """Settings with these degrees, without checks."""
+        return self.settings.parallel.model_copy(update=degrees._asdict())
+
+    def length(self, degrees: Degrees, starts: Sequence[int]) -> float:
+        """The time of a step, as :meth:`step` computes it."""
+        passes, exchange = self.passes(degrees, starts), self.exchange(degrees, starts)
+        span = schedule.finish(
+            degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages, *passes
+        )
+        return degrees.accumulate * span + exchange.all_reduce + exchange.tied
+
+    def step(self, degrees: Degrees, starts: Sequence[int]) -> Step:
+        """The costs of a step with stages that begin at ``starts``."""
+        microbatches, stages = degrees.microbatches, degrees.stages
+        times, (all_reduce, tied) = self.passes(degrees, starts), self.exchange(degrees, starts)
+        orders = schedule.passes(degrees.schedule, microbatches, stages, degrees.virtual_stages)
+        slots = schedule.timetable(orders, *times)
+        length = degrees.accumulate * schedule.span(slots) + all_reduce + tied
+        passes = degrees.accumulate * microbatches
+        # Naive: each microbatch passes through all stages and back, with copies between.
+        naive = passes * (times.work + sum(times.copies) + sum(times.back)) + all_reduce + tied
+        whole = self.passes(degrees._replace(shards=1), starts).work
+        copies_of_model = degrees.replicas * degrees.workers
+        speedup = copies_of_model * passes * whole / length
+        return Step(slots, all_reduce, length, speedup, naive / length)
 
     def tied(self, starts: Sequence[int]) -> list[TiedWeight]:
         """The weights that several stages use."""
-        uses: dict[Tied, list[int]] = {}
-        for stage, (begin, end) in enumerate(self._bounds(starts)):
-            for weight in {tied: 0 for piece in self._pieces[begin:end] for tied in piece.tied}:
-                uses.setdefault(weight, []).append(stage)
         return [
             TiedWeight(
                 path=weight.path,
                 stages=stages,
                 bytes=(1 + weight.trained) * self._width * weight.parameters * (len(stages) - 1),
             )
-            for weight, stages in uses.items()
-            if len(stages) > 1
+            for weight, stages in self.sums(1).tied(*self._bounds(starts)).items()
         ]
 
-    @property
-    def _width(self) -> int:
-        """Bytes of a weight."""
-        return 8 if self.settings.parallel.precision == "float64" else 4
-
-    def step(self, starts: Sequence[int]) -> Step:
-        """The costs of a step with stages that begin at ``starts``."""
-        parallel = self.settings.parallel
-        size, microbatches = self._examples / parallel.microbatches, parallel.microbatches
-        bounds = self._bounds(starts)
-        forward = [size * sum(t.forward for t in self._times[a:b]) for a, b in bounds]
-        backward = [size * sum(t.backward for t in self._times[a:b]) for a, b in bounds]
-        link = self._links.inside
-        copies = [
-            copy_seconds(size * self._pieces[end - 1].output_bytes, link) for _, end in bounds[:-1]
-        ]
-        trained = [end > self._first for _, end in bounds[:-1]]
-        back = [each if wanted else 0.0 for each, wanted in zip(copies, trained, strict=True)]
-        devices, virtual = self._devices(len(bounds)), parallel.virtual_stages
-        orders = schedule.passes(parallel.schedule, microbatches, devices, virtual)
-        slots = schedule.timetable(orders, forward, backward, copies, back)
-        of_parts = [self._width * self._parameters(*b, trained=True, held=True) for b in bounds]
-        gradients = [sum(of_parts[device::devices]) for device in range(devices)]
-        weights = self._width * self._parameters(0, len(self._pieces))
-        all_reduce = exchange_seconds(parallel, gradients, weights, self._links)
-        tied = sum(copy_seconds(weight.bytes, link) for weight in self.tied(starts))
-        length = parallel.accumulate * schedule.span(slots) + all_reduce + tied
-        passes = parallel.accumulate * microbatches
-        work = passes * (sum(forward) + sum(backward))
-        # Naive: each microbatch passes through all stages and back, with copies between.
-        naive = work + passes * (sum(copies) + sum(back)) + all_reduce + tied
-        copies_of_model = parallel.replicas * parallel.workers
-        return Step(slots, all_reduce, length, copies_of_model * work / length, naive / length)
-
-    def stages(self, starts: Sequence[int], *, in_seconds: bool) -> list[StagePlan]:
+    def stages(
+        self, degrees: Degrees, starts: Sequence[int], *, in_seconds: bool
+    ) -> list[StagePlan]:
         """The stages with their costs."""
-        size = self._examples / self.settings.parallel.microbatches
-        total = sum(sum(times) for times in self._times)
+        times, sums = self.passes(degrees, starts), self.sums(1)
         plans = []
-        for (begin, end), memory in zip(self._bounds(starts), self.sizes(starts), strict=True):
-            pieces, times = self._pieces[begin:end], self._times[begin:end]
-            forward = sum(each.forward for each in times)
-            backward = sum(each.backward for each in times)
+        bounds = itertools.pairwise([0, *starts, len(self.pieces)])
+        sizes = self.sizes(degrees, starts)
+        for (begin, end), memory, forward, back in zip(
+            bounds, sizes, times.forward, times.backward, strict=True
+        ):
+            pieces = self.pieces[begin:end]
             plans.append(
                 StagePlan(
                     first=pieces[0].first,
                     last=pieces[-1].last,
                     layers=sum(piece.layers for piece in pieces),
-                    parameters=self._parameters(begin, end),
-                    trainable_parameters=self._parameters(begin, end, trained=True),
+                    parameters=int(sums.parameters(begin, end)),
+                    trainable_parameters=int(sums.parameters(begin, end, trained=True)),
                     flops=sum(piece.flops for piece in pieces),
                     activation_bytes=sum(piece.activation_bytes for piece in pieces),
                     output_bytes=pieces[-1].output_bytes,
                     memory_bytes=round(memory),
-                    share=(forward + backward) / total,
-                    backward_share=backward / ((forward + backward) or 1),
-                    forward_seconds=size * forward if in_seconds else None,
-                    backward_seconds=size * backward if in_seconds else None,
+                    share=(forward + back) / times.work,
+                    backward_share=back / ((forward + back) or 1),
+                    forward_seconds=forward if in_seconds else None,
+                    backward_seconds=back if in_seconds else None,
                 )
             )
         return plans
-
-
-@functools.cache
-def _held(name: str, microbatches: int, stages: int, virtual: int) -> list[int]:
-    """The most microbatches whose activations each part of the model holds at once."""
-    orders = schedule.passes(name, microbatches, stages, virtual)
-    return [
-        schedule.held(now for now in orders[part % stages] if now.stage == part)
-        for part in range(stages * virtual)
-    ]

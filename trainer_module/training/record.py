@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.plan import Plan
+    from stagecraft.trainer_module.planning.search.found import Found
     from stagecraft.trainer_module.settings import TrainingSettings
 
 FILE_NAME = "record.json"
@@ -61,6 +62,7 @@ def write(
     outcome: Outcome,
     examples: dict[str, int],
     plan: Plan | None = None,
+    search: Found | None = None,
     loaded: Loaded | None = None,
     seconds: dict[str, float] | None = None,
 ) -> None:
@@ -69,6 +71,7 @@ def write(
     Args:
         examples: split -> number of examples.
         plan: the prediction for a model in stages.
+        search: what ``parallel.strategy: auto`` chose from, the best first; None: it did not.
         loaded: the report on ``train.initial_weights``; None: none were loaded.
         seconds: of each phase of the last attempt: train, evaluate, save, export.
     """
@@ -79,6 +82,7 @@ def write(
         "evaluations": [each.flat() for each in outcome.evaluations],
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,
+        "search": dataclasses.asdict(search) if search else None,
         "initial_weights": loaded._asdict() if loaded else None,
         "seconds": seconds or {},
         "settings": settings.flat(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli import options, plan_search
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.schemas.errors import SettingError, UserError
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     "--devices",
     metavar="NxNAME",
     help="Plan with the published peak rates of these devices, such as 4xA100-40GB for each "
-    "worker. This machine does not need to have these devices.",
+    "worker. This machine does not need to have these devices. With --search, also 8 (devices "
+    "without a name) and 8x8xH100-80GB (hosts, devices of each).",
+)
+@click.option(
+    "--search",
+    is_flag=True,
+    help="Find the fastest topologies of the devices for train.batch_size, and say why the others "
+    "are slower. Settings below parallel that differ from their defaults stay as they are.",
 )
 @click.option(
     "--measure",
@@ -66,6 +73,7 @@ def plan(
     config: str,
     overrides: tuple[str, ...],
     devices: str | None,
+    search: bool,
     measure: bool,
     network: float,
     goodput: str | None,
@@ -83,7 +91,13 @@ def plan(
     stagecraft plan --set parallel.strategy=grid --set parallel.stages=2 \\
         --set parallel.microbatches=4 --set parallel.virtual_devices=2
     stagecraft plan --config my.yaml --devices 4xA100-40GB
+    stagecraft plan --config my.yaml --devices 8x8xH100-80GB --search
     stagecraft plan --config my.yaml --devices 4xA100-40GB --goodput 1,64,1024,4096
+
+    --search compares replicas, stages, virtual stages, shards, microbatches, schedules,
+    accumulation, recomputation and ZeRO, and shows the ten best divisions of the devices. It builds
+    the model without weights, so that a model may be larger than the memory of this machine. To
+    keep a degree, set it: --set parallel.stages=2.
 
     Without --measure and --devices, the command counts floating-point operations instead of time.
     These counts compare stages, but ignore copies between devices and hosts. Each worker counts as
@@ -96,6 +110,18 @@ def plan(
             "--measure measures this machine, but --devices plans for other machines; use one",
             setting="--measure",
         )
+    if search:
+        if goodput or faults:
+            raise SettingError(
+                "--goodput" if goodput else "--faults",
+                goodput or faults,
+                "simulates one topology, but --search compares many",
+                "--goodput without --search, with the settings that --search shows",
+            )
+        more = options.override("--measure", "parallel.costs", "measured" if measure else None)
+        settings = options.load_settings(config, (*overrides, *more))
+        plan_search.run(settings, devices, network, as_json=as_json)
+        return
     months = _Months.parse(goodput, faults, seconds=bool(devices or measure))
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)
     settings = options.load_settings(config, (*overrides, *more))
@@ -150,31 +176,45 @@ def _plan(
 ) -> tuple[Plan, list[str]]:
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
+    from stagecraft.trainer_module.parallel.capabilities import capabilities
     from stagecraft.trainer_module.planning import accelerators
 
     early_checks.check_model(settings)
     parallel, accelerator = settings.parallel, None
+    resolves = capabilities(parallel.strategy).resolves
     if named_devices:
         count, accelerator = accelerators.parse(named_devices)
         available = [f"{accelerator.name}:{index}" for index in range(count)]
-        devices = _first(available, parallel)
+        devices = [] if resolves else _first(available, parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
     from stagecraft.pipeline.checks import preflight
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
     from stagecraft.trainer_module.parallel import topology
-    from stagecraft.trainer_module.parallel.capabilities import capabilities
     from stagecraft.trainer_module.planning import planner
+    from stagecraft.trainer_module.planning.search import of_model
 
     if accelerator is None:
         if capabilities(parallel.strategy).remote_devices:
             devices = list(topology.resolve(parallel).devices)
         else:  # the devices of one worker; the plan needs no other
             topology.configure_devices(parallel)
-            devices = list(topology.choose(parallel))
-        available = topology.available(parallel)
+            devices = [] if resolves else list(topology.choose(parallel))
+        available = list(parallel.device_names) or topology.available(parallel)
     model, notes = preflight.build(settings)
     with progress_bar("timing the model's layers", stderr=True) as on_progress:
+        if resolves:
+            chosen = of_model.search(
+                model,
+                settings,
+                hosts=1,
+                devices=len(available),
+                device=available[0],
+                accelerator=accelerator,
+                on_progress=on_progress,
+            )
+            settings = settings.model_copy(update={"parallel": chosen.settings.parallel})
+            devices = _first(available, settings.parallel)
         result = planner.make_plan(
             model,
             settings,

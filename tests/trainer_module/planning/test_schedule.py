@@ -78,20 +78,40 @@ def test_the_bubble_of_virtual_stages_is_smaller_by_their_number():
     assert overhead(3) == pytest.approx(overhead(1) / 3)
 
 
+def most_held(order):
+    most = now = 0
+    for done in order:
+        now += 1 if done.direction == schedule.FORWARD else -1
+        most = max(most, now)
+    return most
+
+
 def test_virtual_stages_hold_more_microbatches():
     """Device k of K holds ``2 (K - k - 1) + (V - 1) K + 1`` before its first pass back."""
     orders = schedule.passes("1f1b", 8, 4, 2)
-    assert [schedule.held(order) for order in orders] == [11, 9, 7, 5]
+    assert [most_held(order) for order in orders] == [11, 9, 7, 5]
+    assert schedule.held("1f1b", 8, 4, 2) == tuple(
+        most_held(done for done in orders[part % 4] if done.stage == part) for part in range(8)
+    )
 
 
 @pytest.mark.parametrize(("microbatches", "stages"), SIZES)
 def test_how_many_microbatches_are_held(microbatches, stages):
-    orders = schedule.passes("gpipe", microbatches, stages)
-    assert [schedule.held(order) for order in orders] == [microbatches] * stages
-    orders = schedule.passes("1f1b", microbatches, stages)
-    assert [schedule.held(order) for order in orders] == [
+    assert schedule.held("gpipe", microbatches, stages) == (microbatches,) * stages
+    assert schedule.held("1f1b", microbatches, stages) == tuple(
         min(microbatches, stages - stage) for stage in range(stages)
-    ]
+    )
+
+
+@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
+@pytest.mark.parametrize("name", schedule.SCHEDULES)
+def test_the_end_alone_is_that_of_the_timetable(name, microbatches, stages):
+    virtual = 2 if name == "1f1b" and stages > 1 and microbatches % stages == 0 else 1
+    parts = stages * virtual
+    times = [[(3 * part + kind) % 7 + 0.1 for part in range(parts)] for kind in range(4)]
+    times[2:] = times[2][1:], times[3][1:]
+    slots = schedule.timetable(schedule.passes(name, microbatches, stages, virtual), *times)
+    assert schedule.finish(name, microbatches, stages, virtual, *times) == schedule.span(slots)
 
 
 def test_the_slowest_stage_sets_the_pace_and_copies_take_time():

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.models.stages import functional, graph_operations
+from stagecraft.trainer_module.models.stages import blank, functional, graph_operations
 from stagecraft.trainer_module.models.stages.inputs import specs
 from stagecraft.trainer_module.models.stages.operations import Operation
 
@@ -121,10 +121,17 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
 
 def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest]:
     """The graph of one example in inference, and its outputs."""
-    function = tf.function(lambda values: model(values, training=False), autograph=False)
+
+    def call(values: Nest) -> Nest:
+        return model(values, training=False)
+
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
-        concrete = function.get_concrete_function(specs(inputs, 1))
+        if blank.are_blank(model.variables):
+            concrete = blank.trace(model.variables, call, specs(inputs, 1))
+        else:
+            function = tf.function(call, autograph=False)
+            concrete = function.get_concrete_function(specs(inputs, 1))
     return concrete.graph, concrete.structured_outputs
 
 

@@ -18,7 +18,7 @@ import dataclasses
 import difflib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -26,12 +26,10 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models.stages import functional, inputs
+from stagecraft.trainer_module.models.stages.balance import balance
 
 UNEVEN = 4 / 3
 """A division is uneven if its largest part is more than this many times the mean."""
-
-Fits = Callable[[int, int, int], bool]
-"""Whether the part of this number may have the items from ``begin`` to before ``end``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,64 +331,3 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
             )
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
     return f"the model {model.name!r} has no such layer; it can be cut after {near}"
-
-
-def balance(
-    costs: Sequence[Sequence[float]],
-    parts: int,
-    fits: Fits = lambda part, begin, end: True,
-    sending: Sequence[float] = (),
-) -> list[int] | None:
-    """Divides a sequence into contiguous parts with the least maximal cost.
-
-    Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``. Returns the first item of
-    each part but the first; None: no division fits.
-
-    Args:
-        costs: of each item. The first cost decides; among the best divisions by that, the second
-            one does, and so on.
-        parts: from 1 to ``len(costs)``.
-        sending: what the first cost of a part grows by if it ends with the item, unless that is
-            the last one.
-    """
-    limits: list[tuple[list[float], list[float], float]] = []
-
-    def may(part: int, begin: int, end: int) -> bool:
-        cheap = all(sums[end] - sums[begin] + ends[end] <= most for sums, ends, most in limits)
-        return cheap and fits(part, begin, end)
-
-    starts: list[int] = []
-    for column in zip(*costs, strict=True):
-        sums = [0.0, *itertools.accumulate(column)]
-        ends = [0.0, *(sending if not limits else ()), 0.0]
-        ends += [0.0] * (len(sums) - len(ends))
-        most, starts = _least_maximum(sums, ends, parts, may)
-        if most == math.inf:
-            return None
-        limits.append((sums, ends, most))
-    return starts
-
-
-def _least_maximum(
-    sums: list[float], sending: list[float], parts: int, may: Fits
-) -> tuple[float, list[int]]:
-    """The least maximal cost, and the first items of the parts."""
-    ends = range(1, len(sums))
-    best = {(1, end): (sums[end] + sending[end] if may(0, 0, end) else math.inf, 0) for end in ends}
-    for part in range(2, parts + 1):
-        for end in range(part, len(sums)):
-            best[part, end] = min(
-                (
-                    max(best[part - 1, begin][0], sums[end] - sums[begin] + sending[end])
-                    if may(part - 1, begin, end)
-                    else math.inf,
-                    begin,
-                )
-                for begin in range(part - 1, end)
-            )
-    starts: list[int] = []
-    end = len(sums) - 1
-    for part in range(parts, 1, -1):
-        end = best[part, end][1]
-        starts.insert(0, end)
-    return best[parts, len(sums) - 1][0], starts

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.models.stages.partition import balance
+from stagecraft.trainer_module.models.stages.balance import Balance, balance
 
 
 def _by_trying(items, parts):
@@ -29,9 +29,24 @@ def test_no_division_is_better(seed):
         assert tuple(np.max(sums, axis=0)) == _by_trying(items, parts)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_one_run_gives_all_numbers_of_parts(seed):
+    items = np.random.default_rng(seed).integers(0, 6, (9, 2)).tolist()
+    every = Balance(items)
+    for parts in (5, 9, 1, 3):
+        assert every.starts(parts) == balance(items, parts)
+        assert every.least(parts) == _by_trying(items, parts)[0]
+
+
+def lengths(may):
+    """Which ranges fit, by part and length."""
+    begins, ends = np.arange(4)[:, None], np.arange(5)[None, :]
+    return lambda part: may(part, ends - begins)
+
+
 def test_parts_that_may_not_be_are_not_chosen():
     items = [(1,), (1,), (1,), (3,)]
     assert balance(items, 2) == [3]
-    assert balance(items, 2, lambda part, begin, end: end - begin <= 2) == [2]
-    assert balance(items, 2, lambda part, begin, end: part == 0 or end - begin >= 3) == [1]
-    assert balance(items, 2, lambda part, begin, end: end - begin == 1) is None
+    assert balance(items, 2, lengths(lambda part, length: length <= 2)) == [2]
+    assert balance(items, 2, lengths(lambda part, length: (length >= 3) | (part == 0))) == [1]
+    assert balance(items, 2, lengths(lambda part, length: length == 1)) is None

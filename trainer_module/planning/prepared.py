@@ -1,0 +1,101 @@
+"""The pieces between all cut points of a model, with the times of each, ready for predictions.
+
+Times have one of three sources: measurements on the device; an accelerator's published rates of
+operations and memory; or numbers of floating-point operations. The last compare parts of a model,
+but give no seconds, and ignore copies between devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+
+from stagecraft.trainer_module.models.stages import costs, inputs, partition
+from stagecraft.trainer_module.models.stages.costs import Times
+from stagecraft.trainer_module.planning import coarse, collectives, measure, roofline, work
+from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+class Prepared(NamedTuple):
+    """The pieces of a model, ready for predictions."""
+
+    names: list[str]
+    """Cut points between the pieces."""
+    named: list[int] | None
+    """First pieces of the stages that ``parallel.cuts`` names; None: they are to be chosen."""
+    work: work.Work
+    times: str
+    """Origin of the times: ``measured``, ``peak`` or ``flops``."""
+    memory_source: str
+    """What limits the memory: a setting, or a device."""
+
+
+def prepare(
+    model: keras.Model,
+    settings: TrainingSettings,
+    device: str,
+    *,
+    accelerator: Accelerator | None = None,
+    network_gbit: float | None = None,
+    for_search: bool = False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Prepared:
+    """Splits a model at its cut points, and finds the costs and times of the pieces.
+
+    Args:
+        device: on which pieces are measured.
+        accelerator: as in ``make_plan``, as ``network_gbit`` and ``on_progress``.
+        for_search: whether to merge pieces if they are very many.
+
+    Raises:
+        UserError: the cuts that the settings name are not possible.
+    """
+    parallel = settings.parallel
+    named = parallel.cuts != "auto"
+    parts = parallel.model_parts
+    chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
+    for names in partition.all_cuts(model, parts, chosen, parallel.virtual_stages):
+        pieces = partition.split(model, names)
+        stage_costs = costs.stage_costs(pieces, inputs.of(model))
+        if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
+            break
+    factors = work.backward(stage_costs, remat=parallel.remat)
+    examples = settings.train.batch_size // parallel.parts
+    unit, links = "flops", collectives.Links()
+    if accelerator:
+        unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
+        times = [
+            roofline.times(cost, accelerator, parallel.precision, factor, examples)
+            for cost, factor in zip(stage_costs, factors, strict=True)
+        ]
+    elif parallel.costs == "measured":
+        unit, links = "measured", collectives.links(None, network_gbit)
+        times = measure.piece_times(
+            pieces,
+            stage_costs,
+            examples=examples,
+            device=device,
+            jit=parallel.jit,
+            remat=parallel.remat,
+            on_progress=on_progress,
+        )
+    else:
+        times = [
+            Times(cost.flops, factor * cost.flops)
+            for cost, factor in zip(stage_costs, factors, strict=True)
+        ]
+    memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
+    if accelerator and not parallel.memory_mb:
+        memory, source = accelerator.memory_gb * 1e9, accelerator.name
+    starts = [names.index(name) + 1 for name in chosen] if named else None
+    if for_search:
+        kept = coarse.kept_cuts(stage_costs, starts or ())
+        stage_costs, times = coarse.merged(stage_costs, times, kept)
+        starts = starts and [kept.index(start) + 1 for start in starts]
+        names = [names[start - 1] for start in kept]
+    planned = work.Work(stage_costs, times, settings, links, memory)
+    return Prepared(names, starts, planned, unit, source)

@@ -1,0 +1,1 @@
+"""Searches the topologies of some devices for the fastest."""

@@ -1,0 +1,129 @@
+"""``parallel.strategy: auto``: the topology that replaces it before a training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from pydantic import ValidationError
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
+from stagecraft.trainer_module.planning.degrees import Degrees
+from stagecraft.trainer_module.planning.search import of_model
+from stagecraft.trainer_module.planning.search.found import Found
+from stagecraft.trainer_module.planning.search.search import settings_with
+from stagecraft.trainer_module.planning.search.text import sentence
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Resolved(NamedTuple):
+    """Settings with a topology, and the search that found it."""
+
+    settings: TrainingSettings
+    found: Found | None
+    """None: the settings name the strategy, or a checkpoint had the topology."""
+
+
+def resolved(
+    settings: TrainingSettings,
+    build_model: Callable[[], keras.Model],
+    earlier: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Replaces ``parallel.strategy: auto`` by the fastest topology on the devices of this machine.
+
+    Call it before the devices are reserved. The topology has one worker, this process. If a name of
+    :data:`ACCELERATORS` is in that of the first GPU, the search knows its rates and its memory;
+    otherwise it counts operations, or measures with ``parallel.costs: measured``.
+
+    Args:
+        settings: of the training.
+        build_model: gives the model.
+        earlier: flat settings of a checkpoint. If the devices are there, and the settings allow it,
+            a resumed training takes this topology, even if measured times would change it.
+
+    Raises:
+        UserError: no topology is possible, or none fits into memory.
+    """
+    parallel = settings.parallel
+    if not capabilities(parallel.strategy).resolves:
+        return Resolved(settings, None)
+    with contextlib.suppress(UserError):  # too late: the training may start other processes
+        topology.configure_devices(parallel)
+    devices = _devices(parallel)
+    again = _as_before(settings, earlier or {}, len(devices))
+    if again is not None:
+        _log.info(
+            "parallel.strategy: auto takes the topology of the checkpoint: %s",
+            Degrees.of(again.parallel),
+        )
+        return Resolved(again, None)
+    chosen = of_model.search(
+        build_model(),
+        settings,
+        hosts=1,
+        devices=len(devices),
+        device=devices[0],
+        accelerator=present(devices[0]) if parallel.costs == "flops" else None,
+    )
+    _log.info("%s", sentence(chosen.found))
+    return Resolved(chosen.settings, chosen.found)
+
+
+def _devices(parallel: ParallelSettings) -> list[str]:
+    """The devices to choose a topology for."""
+    if parallel.device_names:
+        return list(parallel.device_names)
+    if parallel.virtual_devices:
+        return [f"CPU:{index}" for index in range(parallel.virtual_devices)]
+    return topology.available(parallel)
+
+
+def _as_before(
+    settings: TrainingSettings, earlier: Mapping[str, Any], devices: int
+) -> TrainingSettings | None:
+    """The settings with the degrees of a checkpoint; None: they do not fit."""
+    names = Degrees._fields
+    if not all(f"parallel_{name}" in earlier for name in names):
+        return None
+    before = Degrees(**{name: earlier[f"parallel_{name}"] for name in names})
+    before = before._replace(remat=bool(before.remat))
+    wanted, default = Degrees.of(settings.parallel), Degrees.of(type(settings.parallel)())
+    kept = all(
+        now in (was, free)
+        for name, now, was, free in zip(names, wanted, before, default, strict=True)
+        if name != "strategy"
+    )
+    if not kept or before.devices > devices or capabilities(before.strategy).resolves:
+        return None
+    with contextlib.suppress(ValidationError):
+        return settings_with(settings, before, keeps_cuts=settings.parallel.cuts != "auto")
+    return None
+
+
+def present(device: str) -> Accelerator | None:
+    """The accelerator of a device of this machine; None: it is a CPU, or not known."""
+    if not device.startswith("GPU"):
+        return None
+    gpus = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details(gpus[int(device.partition(":")[2])])
+    return named(details.get("device_name", ""))
+
+
+def named(device_name: str) -> Accelerator | None:
+    """The accelerator of a vendor's name, such as ``NVIDIA A100-SXM4-40GB``; None: not known."""
+    words = set(re.split(r"[\s-]+", device_name.upper()))
+    of_kind = [each for each in ACCELERATORS.values() if each.name.split("-")[0] in words]
+    exact = [each for each in of_kind if each.name.split("-")[1] in words]
+    if len(exact) == 1 or len(of_kind) == 1:
+        return (exact or of_kind)[0]
+    return None

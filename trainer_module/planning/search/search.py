@@ -1,0 +1,290 @@
+"""Finds the fastest topologies for a global batch size, by the same prediction as a plan.
+
+The search is exact. It takes divisions in the order of a lower bound of their step, and stops where
+the bound is above the tenth-best step so far. In each division, it predicts the groups that a bound
+does not exclude. The cuts of all numbers of stages come from one dynamic program.
+
+A group has the least levers, accumulation steps before ZeRO, with which its balanced cuts fit into
+memory. If they fit with none, the group takes all levers, and its cuts move.
+
+Of two equally fast topologies, the search prefers fewer devices, then fewer shards, stages,
+workers, virtual stages; no recomputation; no ZeRO; fewer accumulation steps, fewer microbatches;
+1f1b. Times are equal if their first ten digits are. So a question has the same answer everywhere.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.planning.degrees import Degrees
+from stagecraft.trainer_module.planning.search import bounds
+from stagecraft.trainer_module.planning.search.bounds import Least
+from stagecraft.trainer_module.planning.search.found import Candidate, Losses
+from stagecraft.trainer_module.planning.search.space import Division, Space
+from stagecraft.trainer_module.planning.work import Work
+from stagecraft.trainer_module.settings import TrainingSettings
+
+SHOWN = 10
+"""Topologies that a search returns."""
+
+_CLEAR = 1e-3
+"""The least share of a step that is a reason."""
+
+Key = tuple[float, ...]
+
+
+class Priced(NamedTuple):
+    """A topology and its predicted step."""
+
+    key: Key
+    degrees: Degrees
+    starts: list[int]
+
+    @property
+    def step(self) -> float:
+        """Time of a step."""
+        return self.key[0]
+
+
+class Result(NamedTuple):
+    """The best topology of each of the best divisions, and counts."""
+
+    best: list[Priced]
+    divisions: int
+    too_large: int
+    priced: int
+
+
+class Search:
+    """One search; its caches live as long as it does."""
+
+    def __init__(
+        self,
+        work: Work,
+        space: Space,
+        named: Sequence[int] | None = None,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ):
+        """Prepares the search.
+
+        Args:
+            named: first pieces of the stages, if ``parallel.cuts`` names them.
+            on_progress: called with the number of divisions done, and of all divisions.
+        """
+        self._work, self._space, self._on_progress = work, space, on_progress
+        self._named = None if named is None else list(named)
+        self._least: dict[tuple[int, bool], Least] = {}
+        self._priced = 0
+
+    def run(self, keep: int = SHOWN) -> Result:
+        """The best topologies, at most ``keep``, the fastest first."""
+        work, space = self._work, self._space
+        every = list(space.divisions())
+        ahead: list[tuple[float, Division]] = []
+        too_large = 0
+        for division in every:
+            if self._weights_fit(division):
+                ahead.append((self._bound(division), division))
+            else:
+                too_large += 1
+        best: list[Priced] = []
+        for done, (bound, division) in enumerate(sorted(ahead)):
+            limit = best[keep - 1].step if len(best) == keep else math.inf
+            if bound > limit:
+                break
+            self._on_progress(done, len(ahead))
+            found, fits = self._best_of(division, limit)
+            too_large += not fits and work.memory < math.inf
+            if found is not None and self._is_valid(found.degrees):
+                bisect.insort(best, found)
+                del best[keep:]
+        return Result(best, len(every), too_large, self._priced)
+
+    def _is_valid(self, degrees: Degrees) -> bool:
+        """Whether the rules of all settings allow a topology."""
+        try:
+            settings_with(self._work.settings, degrees, keeps_cuts=self._named is not None)
+        except ValidationError:  # such as named devices of another number
+            return False
+        return True
+
+    def _any_group(self, division: Division) -> Degrees:
+        workers, replicas, stages, shards = division
+        return Degrees(workers=workers, replicas=replicas, stages=stages, shards=shards)
+
+    def _weights_fit(self, division: Division) -> bool:
+        """Whether weights alone fit, if all devices have equally many, and replicas divide."""
+        if self._work.memory == math.inf:
+            return True
+        zero = int(division.replicas > 1)
+        frugal = self._any_group(division)._replace(zero=zero)
+        whole = self._work.weight_bytes(frugal, 0, len(self._work.pieces))
+        return float(whole) / division.stages <= self._work.memory
+
+    def _examples(self, degrees: Degrees | Division) -> float:
+        """Examples of a replica in a step."""
+        return self._work.settings.train.batch_size / (degrees.workers * degrees.replicas)
+
+    def _least_of(self, shards: int, remat: bool) -> Least:
+        if (shards, remat) not in self._least:
+            self._least[shards, remat] = Least.of(self._work, shards, remat=remat)
+        return self._least[shards, remat]
+
+    def _even_all_reduce(self, division: Division) -> float:
+        """Lower bound of the all-reduce of all topologies of a division."""
+        group = self._any_group(division)
+        names = self._space.strategies(division.replicas, division.stages)
+        every = [group._replace(strategy=name) for name in names]
+        return min(bounds.even_all_reduce(self._work, each) for each in every)
+
+    def _bound(self, division: Division) -> float:
+        """Lower bound of the step of all topologies of a division."""
+        least = self._least_of(division.shards, False)
+        passes = self._examples(division) * least.slowest(division.stages) * bounds.ROUNDING
+        return passes + self._even_all_reduce(division)
+
+    def _best_of(self, division: Division, limit: float) -> tuple[Priced | None, bool]:
+        """The best topology up to a limit; and whether any may fit into memory."""
+        work, examples = self._work, self._examples(division)
+        all_reduce = self._even_all_reduce(division)
+        best, fits = None, False
+        for group in self._space.groups(division):
+            least = self._least_of(group.shards, group.remat)
+            if bounds.of_any_cuts(group, least, examples) + all_reduce > limit:
+                fits = True  # perhaps: its memory does not matter
+                continue
+            for degrees, starts in self._fitting(group):
+                fits = True
+                passes = work.passes(degrees, starts)
+                after = sum(work.exchange(degrees, starts))
+                if degrees.accumulate * bounds.of_cuts(degrees, passes) + after > limit:
+                    continue
+                self._priced += 1
+                priced = Priced(key(degrees, work.length(degrees, starts)), degrees, starts)
+                if priced.step <= limit and (best is None or priced < best):
+                    best, limit = priced, priced.step
+        return best, fits
+
+    def _fitting(self, group: Degrees) -> Iterator[tuple[Degrees, list[int]]]:
+        """The group with its levers and cuts, if it fits into memory."""
+        levers = self._space.levers(group)
+        if not levers:
+            return
+        work, starts = self._work, self._named
+        if starts is None:
+            starts = work.balanced(group)
+        if starts is None:
+            return
+        for degrees in levers:
+            if work.memory == math.inf or work.fits(degrees, starts):
+                yield degrees, starts
+                return
+        if self._named is None and (moved := work.moved(levers[-1])) is not None:
+            yield levers[-1], moved
+
+
+def key(degrees: Degrees, length: float) -> Key:
+    """What a search minimizes: the time; among equal times, see the module's docstring."""
+    return (
+        float(f"{length:.9e}"),
+        degrees.workers * degrees.devices,
+        degrees.shards,
+        degrees.stages,
+        degrees.workers,
+        degrees.virtual_stages,
+        degrees.remat,
+        degrees.zero,
+        degrees.accumulate,
+        degrees.microbatches,
+        degrees.schedule != "1f1b",
+    )
+
+
+def settings_with(
+    settings: TrainingSettings, degrees: Degrees, *, keeps_cuts: bool
+) -> TrainingSettings:
+    """The settings with these degrees, checked; raises pydantic's ValidationError.
+
+    ``keeps_cuts``: whether the cuts stay that the settings name.
+    """
+    parallel = settings.parallel.model_dump() | degrees._asdict()
+    if not keeps_cuts:
+        parallel["cuts"] = "auto"
+    if capabilities(settings.parallel.strategy).resolves and parallel["devices"] != "auto":
+        names = settings.parallel.device_names[: degrees.devices]
+        parallel["devices"] = ",".join(names)
+    dumped = settings.model_dump(include=set(TrainingSettings.model_fields))
+    return TrainingSettings.model_validate(dumped | {"parallel": parallel})
+
+
+def candidates(work: Work, best: Sequence[Priced]) -> list[Candidate]:
+    """What the search found, with the reasons why the others are slower than the first."""
+    found = [_candidate(work, *priced) for priced in best]
+    return [dataclasses.replace(each, reason=_reason(each, found[0])) for each in found]
+
+
+def _candidate(work: Work, chosen: Key, degrees: Degrees, starts: list[int]) -> Candidate:
+    losses = _losses(work, degrees, starts)
+    whole = Least.of(work, 1, remat=False).total * work.settings.train.batch_size
+    return Candidate(
+        settings=degrees._asdict(),
+        devices=degrees.workers * degrees.devices,
+        step=losses.step,
+        speedup=whole / losses.step,
+        memory_bytes=round(work.device_bytes(degrees, starts)),
+        bubble=losses.bubble / losses.step,
+        traffic_bytes=round(work.traffic(degrees, starts)),
+        losses=losses,
+    )
+
+
+def _losses(work: Work, degrees: Degrees, starts: list[int]) -> Losses:
+    stages, examples = degrees.stages, work.rows(degrees) * degrees.microbatches
+    examples *= degrees.accumulate
+    passes, after = work.passes(degrees, starts), sum(work.exchange(degrees, starts))
+    of_devices = [
+        sum(passes.forward[device::stages]) + sum(passes.backward[device::stages])
+        for device in range(stages)
+    ]
+    count = degrees.accumulate * degrees.microbatches
+    mean, slowest = count * passes.work / stages, count * max(of_devices)
+    kept = examples * Least.of(work, degrees.shards, remat=False).total / stages
+    least = examples * Least.of(work, 1, remat=False).total / (stages * degrees.shards)
+    step = work.length(degrees, starts)
+    return Losses(
+        computation=least,
+        bubble=max(step - slowest - after, 0.0),
+        all_reduce=after,
+        shards=kept - least,
+        uneven=slowest - mean,
+        recomputation=mean - kept,
+    )
+
+
+_REASONS = {
+    "bubble": "bubble",
+    "all_reduce": "all-reduce",
+    "shards": "shards' copies, and what is not split",
+    "uneven": "uneven stages",
+    "recomputation": "recomputation",
+}
+
+
+def _reason(slower: Candidate, best: Candidate) -> str:
+    """The loss that grows the most."""
+    more = {
+        name: getattr(slower.losses, name) - getattr(best.losses, name)
+        for name in ("computation", *_REASONS)
+    }
+    name = max(more, key=lambda each: more[each])
+    if more[name] < _CLEAR * best.step or slower.step <= best.step:
+        return "" if slower.step <= best.step * (1 + _CLEAR) else "several small losses"
+    label = _REASONS.get(name, f"{slower.devices:,} of {best.devices:,} devices")
+    return f"{label}: +{more[name] / best.step:.1%} of the best step"

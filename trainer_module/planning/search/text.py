@@ -1,0 +1,116 @@
+"""What a search found, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagecraft.trainer_module.planning.plan_text import size_text, time_text
+from stagecraft.trainer_module.planning.search.found import Candidate, Found
+
+_TIMES = {
+    "flops": "operations, without links: use --measure, or name the devices, for seconds",
+    "peak": "from published rates, and the share of them that published trainings reach",
+    "measured": "measured on this machine, each kind of layer by itself",
+}
+
+_HEADS = ("", "workers", "replicas", "stages", "shards", "microbatches", "other settings")
+
+
+def found_text(found: Found, model: str, given: dict[str, Any]) -> str:
+    """What ``stagecraft plan --search`` prints.
+
+    Args:
+        given: values of ``parallel:`` before the search.
+    """
+    noun = "device" if found.devices == 1 else "devices"
+    lines = [
+        f"{model} on {found.devices:,} {noun}, {found.batch_size:,} examples a step; the fastest "
+        "first:",
+        "",
+        *_table(found),
+        "",
+        f"memory, traffic: of the device with the most; bubble: share of the step. Times: "
+        f"{_TIMES[found.times]}.",
+        _count(found),
+        "",
+        f"best          {settings_text(found.best, given)}",
+    ]
+    return "\n".join(lines)
+
+
+def settings_text(candidate: Candidate, given: dict[str, Any]) -> str:
+    """Options for the settings that a candidate changes."""
+    changes = {
+        name: value for name, value in candidate.settings.items() if given.get(name) != value
+    }
+    return " ".join(
+        f"--set parallel.{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in changes.items()
+    )
+
+
+def sentence(found: Found) -> str:
+    """The choice, for a log."""
+    best = found.best
+    names = ("replicas", "stages", "virtual_stages", "shards", "microbatches", "accumulate")
+    degrees = [f"{name}: {best.settings[name]}" for name in names if best.settings[name] > 1]
+    degrees += [text for text in _others(best) if not text.startswith(("virtual", "accumulate"))]
+    listed = f" ({', '.join(degrees)})" if degrees else ""
+    return (
+        f"parallel.strategy: auto chose {best.settings['strategy']}{listed} on {best.devices} of "
+        f"{found.devices} devices, with a predicted speed-up of {best.speedup:.2f} over one device"
+    )
+
+
+def _count(found: Found) -> str:
+    text = f"{found.divisions:,} divisions of the devices"
+    if found.too_large:
+        text += f", of which at least {found.too_large:,} do not fit into memory"
+    return f"{text}; {found.priced:,} steps predicted, the others are slower by a bound."
+
+
+def _table(found: Found) -> list[str]:
+    step = "step" if found.times != "flops" else "operations"
+    heads = [*_HEADS, step, "speed-up", "memory", "bubble", "traffic", "slower because of"]
+    rows = [heads]
+    for number, each in enumerate(found.candidates, 1):
+        degrees = [str(each.settings[name]) for name in _HEADS[1:6]]
+        rows.append(
+            [
+                str(number),
+                *degrees,
+                ", ".join([each.settings["strategy"], *_others(each)]),
+                time_text(each.step) if found.times != "flops" else f"{each.step:.3g}",
+                f"{each.speedup:.2f}",
+                size_text(each.memory_bytes),
+                f"{each.bubble:.0%}",
+                size_text(each.traffic_bytes),
+                each.reason,
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = (6, len(heads) - 1)
+    return [
+        "  ".join(
+            text.ljust(width) if column in left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _others(candidate: Candidate) -> list[str]:
+    """The other settings that are not at their defaults."""
+    settings = candidate.settings
+    texts = [
+        f"{name}: {settings[name]}"
+        for name in ("virtual_stages", "accumulate")
+        if settings[name] > 1
+    ]
+    if settings["schedule"] != "1f1b":
+        texts.append(f"schedule: {settings['schedule']}")
+    if settings["remat"]:
+        texts.append("remat: true")
+    if settings["zero"]:
+        texts.append("zero: 1")
+    return texts
