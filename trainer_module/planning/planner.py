@@ -23,8 +23,9 @@ from pydantic import ValidationError
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import collectives, measure, roofline, schedule, work
+from stagecraft.trainer_module.planning import measure, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

@@ -19,7 +19,11 @@ from stagecraft.trainer_module.models.stages.costs import StageCost, Tied, Times
 from stagecraft.trainer_module.models.stages.partition import balance
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.collectives import Links, copy_seconds, exchange_seconds
+from stagecraft.trainer_module.planning.cost_model.collectives import (
+    Links,
+    copy_seconds,
+    exchange_seconds,
+)
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.settings import TrainingSettings
 
