@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Sequence
 
 from stagecraft.trainer_module.models.stages.costs import StageCost
-from stagecraft.trainer_module.planning import collectives, roofline, schedule, shards
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline, shards
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
 
 BACKWARD = 2.0
 """Ratio of backward to forward operations."""

@@ -12,8 +12,9 @@ import pytest
 from processes import ran
 
 from stagecraft.trainer_module.models.stages import costs, inputs
-from stagecraft.trainer_module.planning import collectives, roofline, work
+from stagecraft.trainer_module.planning import work
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

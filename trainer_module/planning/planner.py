@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 import keras
 
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import collectives, prepared, schedule, work
+from stagecraft.trainer_module.planning import prepared, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space

@@ -15,8 +15,9 @@ import keras
 
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import Times
-from stagecraft.trainer_module.planning import coarse, collectives, measure, roofline, work
+from stagecraft.trainer_module.planning import coarse, measure, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import TrainingSettings
 
 

@@ -21,8 +21,9 @@ from stagecraft.trainer_module.models.stages.balance import Balance, balance
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import collectives, schedule
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Sums, first_trained, segments

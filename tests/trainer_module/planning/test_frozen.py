@@ -6,7 +6,8 @@ from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
 from stagecraft.trainer_module.models.stages import costs, partition
-from stagecraft.trainer_module.planning import collectives, planner
+from stagecraft.trainer_module.planning import planner
+from stagecraft.trainer_module.planning.cost_model import collectives
 
 ROW = 4 * WIDTH
 

@@ -8,7 +8,8 @@ import pytest
 from chains import A100, IDEAL, LINK, WIDTH, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.planning import collectives, work
+from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.plan_text import plan_text
 
 ROW = 4 * WIDTH

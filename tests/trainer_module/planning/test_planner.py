@@ -11,7 +11,8 @@ from user_models import Subclassed
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.stages import costs
 from stagecraft.trainer_module.models.stages.costs import Times
-from stagecraft.trainer_module.planning import accelerators, collectives, measure, schedule
+from stagecraft.trainer_module.planning import accelerators, measure, schedule
+from stagecraft.trainer_module.planning.cost_model import collectives
 
 
 def test_automatic_cuts_halve_the_operations():

@@ -10,8 +10,8 @@ from keras import layers
 from stagecraft.trainer_module.models.stages import costs, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
 from stagecraft.trainer_module.models.stages.operations import Operation
-from stagecraft.trainer_module.planning import roofline, shards
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
+from stagecraft.trainer_module.planning.cost_model import roofline, shards
 
 DEVICE = Accelerator(
     name="device",

@@ -7,7 +7,7 @@ import pytest
 from random_costs import pieces, work
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.search.search import Search, candidates, key
 from stagecraft.trainer_module.planning.search.space import Space, divisors
