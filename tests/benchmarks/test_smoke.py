@@ -50,6 +50,10 @@ RUNS = {
         "--model cnn --stages 2 --rounds 1 --batch 2",
         rf"^cnn +2 +{NUMBER} +{NUMBER} +{NUMBER} \(",
     ),
+    "planner_papers": (
+        "",
+        rf"^\d+ predictions: median error {NUMBER}, largest {NUMBER}, \d+ above ",
+    ),
     "remat": (
         "--model cnn --batch 4 --microbatches 1",
         r"^ +less .* \d+ of \d+ arrays differ",

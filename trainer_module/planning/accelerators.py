@@ -3,7 +3,17 @@
 From the vendors' data sheets: peak rates of dense matrix operations, memory, memory bandwidth, and
 the bandwidth of the link between devices in one direction (NVLink of the SXM boards, else PCIe).
 float32 is TF32 on devices that have it, TensorFlow's default for convolutions and matrix products.
-A training is slower, by a factor that hardly depends on the cuts of the model.
+
+No training reaches the peak rates. The share of the peak rate of operations is calibrated once for
+each kind of accelerator, so that the prediction of one published training is exact
+(``benchmarks/planner_papers.py --efficiency``):
+
+* P40: torchgpipe's ResNet-101 on one device, 95.862 examples/s;
+* V100: NVIDIA's ResNet-50 in float32 on one device, 412 examples/s. XLA fused its operations, so
+  that it moved less memory than the model counts; the share therefore is above that of others;
+* A100: Megatron-LM's model of 1.7 billion parameters, 137 teraFLOP/s.
+
+The P100 has the share of the P40, and the T4, A10, L4 and H100 that of the A100: not calibrated.
 """
 
 from __future__ import annotations
@@ -14,10 +24,16 @@ from typing import NamedTuple
 
 from stagecraft.schemas.errors import SettingError
 
+MEMORY_EFFICIENCY = 0.8
+"""Share of the peak memory bandwidth that operations reach; assumed, the same for all kinds."""
+
+OPERATION_SECONDS = 5e-6
+"""Fixed time of an operation, to start a kernel; assumed, the same for all kinds."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """Peak figures of one device."""
+    """Peak figures of one device, and the shares of them that a training reaches."""
 
     name: str
     memory_gb: float
@@ -29,6 +45,14 @@ class Accelerator:
     float64_tflops: float
     float16_tflops: float
     bfloat16_tflops: float
+    tf32: bool = False
+    """Whether float32 uses matrix units."""
+    efficiency: float = 1.0
+    """Largest share of the peak rate of operations."""
+    memory_efficiency: float = MEMORY_EFFICIENCY
+    """Share of the peak memory bandwidth."""
+    operation_seconds: float = OPERATION_SECONDS
+    """Fixed time of an operation."""
 
     def flops_per_second(self, precision: str) -> float:
         """Peak rate for a value of ``parallel.precision``."""
@@ -36,20 +60,26 @@ class Accelerator:
         teraflops: float = getattr(self, f"{column}_tflops")
         return teraflops * 1e12
 
+    def uses_winograd(self, precision: str) -> bool:
+        """Whether 3 x 3 convolutions use Winograd's algorithm: in float32 without TF32."""
+        return precision == "float32" and not self.tf32
+
 
 # fmt: off
 ACCELERATORS = {
     each.name: each
     for each in (
-        #           name        memory  bandwidth link float32 float64 float16 bfloat16
-        Accelerator("V100-16GB",  16,     900,   150,   15.7,    7.8,   125,    15.7),
-        Accelerator("V100-32GB",  32,     900,   150,   15.7,    7.8,   125,    15.7),
-        Accelerator("T4-16GB",    16,     320,    16,    8.1,    0.25,   65,     8.1),
-        Accelerator("A10-24GB",   24,     600,    32,   62.5,    0.49,  125,   125),
-        Accelerator("L4-24GB",    24,     300,    32,   60,      0.47,  121,   121),
-        Accelerator("A100-40GB",  40,   1_555,   300,  156,      9.7,   312,   312),
-        Accelerator("A100-80GB",  80,   2_039,   300,  156,      9.7,   312,   312),
-        Accelerator("H100-80GB",  80,   3_350,   450,  495,     34,     989,   989),
+        #           name        memory  bandwidth link float32 float64 float16 bfloat16 tf32 share
+        Accelerator("P40-24GB",   24,     346,    16,   11.8,    0.37,    0.18,  11.8, False, 0.52),
+        Accelerator("P100-16GB",  16,     732,    16,    9.3,    4.7,    18.7,    9.3, False, 0.52),
+        Accelerator("V100-16GB",  16,     900,   150,   15.7,    7.8,   125,    15.7,  False, 1.0),
+        Accelerator("V100-32GB",  32,     900,   150,   15.7,    7.8,   125,    15.7,  False, 1.0),
+        Accelerator("T4-16GB",    16,     320,    16,    8.1,    0.25,   65,     8.1,  False, 0.63),
+        Accelerator("A10-24GB",   24,     600,    32,   62.5,    0.49,  125,   125,    True,  0.63),
+        Accelerator("L4-24GB",    24,     300,    32,   60,      0.47,  121,   121,    True,  0.63),
+        Accelerator("A100-40GB",  40,   1_555,   300,  156,      9.7,   312,   312,    True,  0.63),
+        Accelerator("A100-80GB",  80,   2_039,   300,  156,      9.7,   312,   312,    True,  0.63),
+        Accelerator("H100-80GB",  80,   3_350,   450,  495,     34,     989,   989,    True,  0.63),
     )
 }
 # fmt: on

@@ -11,7 +11,7 @@ _WIDEST = 100
 _TIMES = {
     "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
     "use --measure or --devices for seconds",
-    "peak": "from published peak rates: real times are longer; the ratio between stages holds",
+    "peak": "from published rates, and the share of them that published trainings reach",
     "measured": "measured on this machine, each kind of layer by itself",
 }
 

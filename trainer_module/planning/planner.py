@@ -16,6 +16,7 @@ import keras
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning import prepared, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
@@ -66,9 +67,9 @@ def make_plan(
     step = planned.step(planned.degrees, starts)
     in_seconds = unit != "flops"
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
-    known = work.is_known(parallel, links)
+    known = collectives.is_known(parallel, links)
     each = parallel.stages * parallel.shards
-    crosses = in_seconds and work.crosses_hosts(parallel)
+    crosses = in_seconds and collectives.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -108,7 +109,7 @@ def _limit(
     slowest = max(of_devices)
     bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
-    if work.crosses_hosts(parallel):
+    if collectives.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "

@@ -1,6 +1,6 @@
 """The pieces between all cut points of a model, with the times of each, ready for predictions.
 
-Times have one of three sources: measurements on the device; an accelerator's peak rates of
+Times have one of three sources: measurements on the device; an accelerator's published rates of
 operations and memory; or numbers of floating-point operations. The last compare parts of a model,
 but give no seconds, and ignore copies between devices.
 """
@@ -20,6 +20,7 @@ from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.planning import coarse, measure, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -68,20 +69,20 @@ def prepare(
             break
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = work.backward(stage_costs, remat=parallel.remat)
-    unit, links = "flops", work.Links()
-    between_hosts = (network_gbit or math.inf) * 1e9 / 8
+    examples = settings.train.batch_size // parallel.parts
+    unit, links = "flops", collectives.Links()
     if accelerator:
-        unit, links = "peak", work.Links(accelerator.link_gb_per_second * 1e9, between_hosts)
+        unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
         times = [
-            _peak(cost, accelerator, parallel.precision, factor)
+            roofline.times(cost, accelerator, parallel.precision, factor, examples)
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
-        unit, links = "measured", work.Links(hosts=between_hosts)
+        unit, links = "measured", collectives.links(None, network_gbit)
         times = measure.piece_times(
             pieces,
             stage_costs,
-            examples=settings.train.batch_size // parallel.parts,
+            examples=examples,
             device=device,
             jit=parallel.jit,
             remat=parallel.remat,
@@ -122,10 +123,3 @@ def _with_shards(
         if count > 1:
             raise
         return found  # no layer can be divided: the search finds no use for shards
-
-
-def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: float) -> Times:
-    """Seconds: operations at the peak rate, plus one write and read of each activation."""
-    compute = cost.flops / accelerator.flops_per_second(precision)
-    memory = 2 * cost.activation_bytes / (accelerator.memory_gb_per_second * 1e9)
-    return Times(compute + memory, backward * (compute + memory))

@@ -116,6 +116,7 @@ def timetable(
     backward: Sequence[float],
     copies: Sequence[float] = (),
     copies_back: Sequence[float] | None = None,
+    recompute: Sequence[float] | None = None,
 ) -> list[Slot]:
     """The time of each pass, if each begins as soon as its device is free and its inputs are there.
 
@@ -125,6 +126,10 @@ def timetable(
         backward: the same.
         copies: time to the next part, for each part but the last.
         copies_back: the same of gradients; None: as ``copies``.
+        recompute: of each part of the model, time to compute its activations again before a
+            backward pass. It needs no gradient, so that it begins as soon as the device is free
+            (GPipe, section 2.3), and before the slot of the pass. None: ``backward`` includes it,
+            and it waits for the gradient.
     """
     copies = copies or [0.0] * (len(forward) - 1)
     durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
@@ -136,7 +141,8 @@ def timetable(
         for device, rest in enumerate(waiting):
             while rest and (ready := _ready(rest[-1], ends, durations, len(forward))) is not None:
                 now = rest.pop()
-                begin = max(free[device], ready)
+                ahead = recompute[now.stage] if recompute and now.direction == BACKWARD else 0.0
+                begin = max(free[device] + ahead, ready)
                 took = forward[now.stage] if now.direction == FORWARD else backward[now.stage]
                 free[device] = ends[now] = begin + took
                 slots.append(Slot(now, begin, free[device]))

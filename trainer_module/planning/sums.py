@@ -150,7 +150,7 @@ def _divided(piece: StageCost, shards: int) -> StageCost:
     """The piece; without divided layers if there are too many shards for them."""
     if shards == 1 or piece.most_shards is None or shards <= piece.most_shards:
         return piece
-    whole = {name: 0 for name in vars(piece) if name.startswith("split_")}
+    whole: dict[str, Any] = {name: 0 for name in vars(piece) if name.startswith("split_")}
     return dataclasses.replace(piece, **whole, shard_bytes=0)
 
 

@@ -22,6 +22,8 @@ from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Sums, first_trained, segments
@@ -300,7 +302,8 @@ class Work:
         begins, ends = self._bounds(starts)
         forward = rows * sums.forward(begins, ends)
         back = rows * sums.backward(begins, ends, remat=degrees.remat)
-        copies = rows * sums.outputs[ends[:-1] - 1] / self.links.devices
+        sizes = rows * sums.outputs[ends[:-1] - 1]
+        copies = sizes / self.links.devices + self.links.device_latency * (sizes > 0)
         returned = copies * (ends[:-1] > sums.first)
         return Passes(forward.tolist(), back.tolist(), copies.tolist(), returned.tolist())
 
@@ -309,12 +312,13 @@ class Work:
         sums, stages = self.sums(degrees.shards), degrees.stages
         of_parts = self._width * sums.parameters(*self._bounds(starts), trained=True, held=True)
         gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
-        tied = sum(weight.bytes for weight in self.tied(starts)) / self.links.devices
+        inside = self.links.inside
+        tied = sum(collectives.copy_seconds(weight.bytes, inside) for weight in self.tied(starts))
         return Exchange(self.all_reduce(degrees, gradients), tied)
 
     def all_reduce(self, degrees: Degrees, gradients: Sequence[float]) -> float:
         """The time of the all-reduce of these bytes of each stage."""
-        return exchange_seconds(
+        return collectives.exchange_seconds(
             self._parallel(degrees), gradients, self._weights(degrees.shards), self.links
         )
 
@@ -419,30 +423,3 @@ class Work:
                 )
             )
         return plans
-
-
-class Links(NamedTuple):
-    """Bytes a second in one direction; infinite: not known, and ignored."""
-
-    devices: float = math.inf
-    hosts: float = math.inf
-
-
-def exchange_seconds(
-    parallel: ParallelSettings, gradients: Sequence[float], weights: float, links: Links
-) -> float:
-    """Seconds of a step after its last backward pass, without overlap with computation."""
-    traffic = strategy.find(parallel.strategy).traffic(parallel, gradients, weights)
-    return max(traffic.devices / links.devices, traffic.hosts / links.hosts)
-
-
-def crosses_hosts(parallel: ParallelSettings) -> bool:
-    """Whether hosts exchange data."""
-    return strategy.find(parallel.strategy).crosses_hosts(parallel)
-
-
-def is_known(parallel: ParallelSettings, links: Links) -> bool:
-    """Whether :func:`exchange_seconds` knows the slowest link in use."""
-    if crosses_hosts(parallel):
-        return links.hosts < math.inf
-    return parallel.replicas == 1 or links.devices < math.inf

@@ -2,11 +2,12 @@ from typing import Any
 
 import keras
 import pytest
-from chains import A100, WEIGHTS, WIDTH, chain, make, settings
+from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
 from stagecraft.trainer_module.models.stages import costs, partition
 from stagecraft.trainer_module.planning import planner
+from stagecraft.trainer_module.planning.cost_model import collectives
 
 ROW = 4 * WIDTH
 
@@ -94,7 +95,9 @@ def test_frozen_layers_behind_keep_their_activations():
 def test_gradients_alone_are_summed():
     given = settings(strategy="mirrored", replicas=2)
     plan = make(frozen(4, 0, 1), given, accelerator=A100)
-    assert plan.all_reduce_seconds == pytest.approx(2 * WEIGHTS / 300e9)
+    assert plan.all_reduce_seconds == pytest.approx(
+        collectives.all_reduce_seconds(2 * WEIGHTS, 2, LINK)
+    )
 
 
 def test_no_gradient_travels_to_a_stage_that_trains_nothing():
@@ -102,7 +105,7 @@ def test_no_gradient_travels_to_a_stage_that_trains_nothing():
     free, half = (make(model, given, accelerator=A100) for model in (chain(2), frozen(2, 0)))
     passes = [stage.forward_seconds or 0 for stage in half.stages]
     back = half.stages[1].backward_seconds or 0
-    copy = 32 * ROW / 300e9
+    copy = collectives.copy_seconds(32 * ROW, LINK)
     assert half.step_seconds == pytest.approx(sum(passes) + back + copy)
     assert free.step_seconds == pytest.approx(3 * sum(passes) + 2 * copy)
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import keras
 import pytest
-from chains import A100, WIDTH, make, settings
+from chains import A100, IDEAL, LINK, WIDTH, make, settings
 from keras import layers
 
 from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.plan_text import plan_text
 
 ROW = 4 * WIDTH
@@ -47,20 +48,20 @@ def test_a_u_net_is_cut_in_its_middle():
 
 def test_a_slow_link_moves_the_cuts_to_fewer_tensors():
     given = settings(stages=2)
-    fast = make(u_net(), given, accelerator=A100)
-    slow = make(u_net(), given, accelerator=dataclasses.replace(A100, link_gb_per_second=0.1))
+    fast = make(u_net(), given, accelerator=IDEAL)
+    slow = make(u_net(), given, accelerator=dataclasses.replace(IDEAL, link_gb_per_second=0.1))
     assert fast.stages[0].output_bytes == 3 * ROW
     assert slow.stages[0].output_bytes == ROW
 
 
 def test_the_copies_of_all_tensors_take_time():
     def step(cuts: str) -> float:
-        plan = make(u_net(), settings(stages=2, cuts=cuts), accelerator=A100)
+        plan = make(u_net(), settings(stages=2, cuts=cuts), accelerator=IDEAL)
         assert plan.step_seconds is not None
         return plan.step_seconds
 
     # One microbatch passes through both stages; its copies go there and back.
-    copies = 32 * 2 * ROW / 300e9
+    copies = 32 * 2 * ROW / LINK.rate
     assert step("down2") - step("down0") == pytest.approx(2 * copies)
 
 
@@ -86,10 +87,12 @@ def test_the_traffic_of_a_tied_weight_takes_time(monkeypatch):
 
     with_tied = step()
     monkeypatch.setattr(work.Work, "tied", lambda self, starts: [])
-    assert with_tied - step() == pytest.approx(2 * 4 * WIDTH**2 / 300e9)
+    assert with_tied - step() == pytest.approx(collectives.copy_seconds(2 * 4 * WIDTH**2, LINK))
 
 
 def test_the_all_reduce_sends_a_tied_gradient_once():
     given = settings(stages=2, replicas=2, cuts="dense3")
     plan = make(tied(), given, accelerator=A100)
-    assert plan.all_reduce_seconds == pytest.approx(5 * 4 * WIDTH**2 / 300e9)
+    assert plan.all_reduce_seconds == pytest.approx(
+        collectives.all_reduce_seconds(5 * 4 * WIDTH**2, 2, LINK)
+    )

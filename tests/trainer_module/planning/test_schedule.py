@@ -128,3 +128,25 @@ def test_the_slowest_stage_sets_the_pace_and_copies_take_time():
         (Pass(BACKWARD, 0, 0), 20.0, 22.0),
     ]
     assert schedule.idle(slots, 2) == pytest.approx(1 - (6 + 18) / 44)
+
+
+def test_activations_computed_again_before_the_gradient_arrives():
+    # One microbatch, two stages; forward 1, again 1, backward 2. Stage 0 computes again while stage
+    # 1 does, and is ready when the gradient comes.
+    orders = schedule.passes("gpipe", 1, 2)
+    early = schedule.timetable(orders, [1, 1], [2, 2], recompute=[1, 1])
+    late = schedule.timetable(orders, [1, 1], [3, 3])
+    assert schedule.span(early) == 1 + 1 + (1 + 2) + 2
+    assert schedule.span(late) == 1 + 1 + 3 + 3
+
+
+@pytest.mark.parametrize("name", schedule.SCHEDULES)
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_computing_again_early_is_never_slower_and_never_free(name, stages):
+    orders = schedule.passes(name, 8, stages)
+    forward, backward, both = [1.0] * stages, [2.0] * stages, [3.0] * stages
+    early = schedule.span(schedule.timetable(orders, forward, backward, recompute=forward))
+    late = schedule.span(schedule.timetable(orders, forward, both))
+    without = schedule.span(schedule.timetable(orders, forward, backward))
+    assert without < early <= late
+    assert (early == late) == (stages == 1), "one stage never waits"

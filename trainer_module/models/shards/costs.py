@@ -15,7 +15,7 @@ from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.shards import group as groups
 from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.stages import blank, costs, inputs
+from stagecraft.trainer_module.models.stages import blank, graph_operations, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
 
 _SCOPE = "shard_of_layers"
@@ -51,7 +51,7 @@ def with_shards(
                     cost,
                     split_parameters=_count(divided),
                     split_trainable=_count([v for v in divided if v.trainable]),
-                    split_flops=min(cost.flops, costs.flops(ops)),
+                    split_flops=min(cost.flops, graph_operations.flops(ops)),
                     most_shards=min(
                         (sum(shards.splits[id(v)].sizes) for v in divided), default=None
                     ),
@@ -127,4 +127,4 @@ def _count(variables: Sequence[keras.Variable]) -> int:
 
 
 def _bytes(tensor: Any) -> int:
-    return costs.elements(tensor.shape) * int(tensor.dtype.size)
+    return graph_operations.elements(tensor.shape) * int(tensor.dtype.size)

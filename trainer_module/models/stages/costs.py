@@ -1,9 +1,6 @@
 """Computes the costs of the stages of a model: parameters, operations, bytes.
 
-A model's own layers count as well as Keras's. Convolutions and matrix products count two
-floating-point operations for each multiplication with addition. Any other operation counts one for
-each element that it reads or writes, whichever are more, and none if it only moves values. The body
-of a loop counts once.
+A model's own layers count as well as Keras's.
 """
 
 from __future__ import annotations
@@ -21,8 +18,9 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.models.stages import blank, functional
+from stagecraft.trainer_module.models.stages import blank, functional, graph_operations
 from stagecraft.trainer_module.models.stages.inputs import specs
+from stagecraft.trainer_module.models.stages.operations import Operation
 
 
 class Times(NamedTuple):
@@ -81,6 +79,8 @@ class StageCost:
     shard_bytes: int = 0
     """Bytes that the first shard sends to each other shard, and receives from it, in the forward
     pass; as many in the backward pass."""
+    operations: tuple[Operation, ...] = ()
+    """The operations that take time on an accelerator; empty: not known."""
 
 
 def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
@@ -93,7 +93,7 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
     costs = []
     uses = Counter(id(variable) for stage in stages for variable in stage.variables)
     for stage in stages:
-        graph, outputs = _trace(stage, inputs)
+        graph, outputs, weights = _trace(stage, inputs)
         names = _layer_names(stage)
         costs.append(
             StageCost(
@@ -103,7 +103,7 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
                 parameters=stage.count_params(),
                 trainable=_count(stage.trainable_variables),
                 frozen=_frozen(stage),
-                flops=graph_flops(graph),
+                flops=graph_operations.flops(graph.get_operations()),
                 input_bytes=functional.tensor_bytes(inputs),
                 activation_bytes=_activation_bytes(stage, graph),
                 output_bytes=functional.tensor_bytes(outputs),
@@ -114,14 +114,15 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
                     if uses[id(variable)] > 1
                 ),
                 kind=_kind(graph, stage.trainable_variables),
+                operations=tuple(graph_operations.operations(graph, weights)),
             )
         )
         inputs = outputs
     return costs
 
 
-def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest]:
-    """The graph of one example in inference, and its outputs."""
+def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest, list[Any]]:
+    """The graph of one example in inference, its outputs, and its inputs that are weights."""
 
     def call(values: Nest) -> Nest:
         return model(values, training=False)
@@ -133,7 +134,8 @@ def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest]:
         else:
             function = tf.function(call, autograph=False)
             concrete = function.get_concrete_function(specs(inputs, 1))
-    return concrete.graph, concrete.structured_outputs
+    weights = concrete.graph.inputs[len(tf.nest.flatten(inputs)) :]
+    return concrete.graph, concrete.structured_outputs, weights
 
 
 def _layer_names(model: keras.Model) -> list[str]:
@@ -162,9 +164,9 @@ def _activation_bytes(model: keras.Model, graph: Any) -> int:
     if not functional.obstacle(model):
         return functional.activation_bytes(model)
     return sum(
-        elements(output.shape) * output.dtype.size
+        graph_operations.elements(output.shape) * output.dtype.size
         for operation in graph.get_operations()
-        if operation.type not in MOVES
+        if operation.type not in graph_operations.MOVES
         for output in operation.outputs
     )
 
@@ -185,74 +187,3 @@ def _kind(graph: Any, trained: Sequence[Any]) -> str:
 
 _NAMING = ("shared_name", "container", "value")
 """Attributes that are left out: names, and values of constants."""
-
-
-# fmt: off
-MOVES = frozenset((
-    "BatchToSpaceND", "BroadcastTo", "Cast", "ConcatV2", "Const", "DepthToSpace", "ExpandDims",
-    "Fill", "GatherV2", "Identity", "IdentityN", "MirrorPad", "NoOp", "OnesLike", "Pack",
-    "Pad", "PadV2", "Placeholder", "Range", "Rank", "ReadVariableOp", "Reshape",
-    "ResourceGather", "Shape", "ShapeN", "Size", "Slice", "SpaceToBatchND", "SpaceToDepth",
-    "Split", "SplitV", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose",
-    "Unpack", "ZerosLike",
-))
-# fmt: on
-"""Operations that compute nothing."""
-
-
-def graph_flops(graph: Any) -> int:
-    """Operations of a graph, including the functions that it calls."""
-    return flops(graph.get_operations())
-
-
-def flops(operations: Sequence[Any]) -> int:
-    """Floating-point operations of some operations, including the functions that they call."""
-    return sum(map(_operation_flops, operations))
-
-
-def _operation_flops(operation: Any) -> int:
-    functions = [
-        value.func.name for value in operation.node_def.attr.values() if value.HasField("func")
-    ]
-    if functions:  # a call, a branch, a loop; Keras makes grouped convolutions one
-        # Private, but no public way leads from a call to the called graph.
-        return sum(graph_flops(operation.graph._get_function(name).graph) for name in functions)
-    if operation.type in MOVES or not operation.outputs:
-        return 0
-    written = elements(operation.outputs[0].shape)
-    shapes = [value.shape for value in operation.inputs]
-    if operation.type == "MatMul":
-        return 2 * written * size_of(shapes[0][0 if operation.get_attr("transpose_a") else 1])
-    if operation.type in ("BatchMatMulV2", "BatchMatMulV3"):
-        return 2 * written * size_of(shapes[0][-2 if operation.get_attr("adj_x") else -1])
-    if operation.type == "Einsum":
-        return 2 * written * _contracted(operation.get_attr("equation").decode(), shapes)
-    if operation.type in ("Conv2D", "Conv3D"):
-        return 2 * written * elements(shapes[1][:-1])
-    if operation.type == "DepthwiseConv2dNative":
-        return 2 * written * elements(shapes[1][:2])
-    if operation.type in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):  # transposed forward
-        return 2 * elements(shapes[2]) * elements(shapes[1][:-1])
-    return max(written, *map(elements, shapes), 0)
-
-
-def _contracted(equation: str, shapes: Sequence[Any]) -> int:
-    """Number of products in an element of an einsum."""
-    terms, result = equation.replace(" ", "").split("->")
-    sizes: dict[str, int | None] = {}
-    for term, shape in zip(terms.split(","), shapes, strict=True):
-        before, _, after = term.partition("...")
-        sizes.update(zip(before, shape[: len(before)], strict=True))
-        sizes.update(zip(after, shape[len(shape) - len(after) :], strict=True))
-    contracted = [size_of(size) for label, size in sizes.items() if label not in result]
-    return math.prod(contracted)
-
-
-def elements(shape: Any) -> int:
-    """Number of elements of a shape; unknown dimensions count as 1."""
-    return math.prod(map(size_of, shape)) if shape.rank is not None else 1
-
-
-def size_of(dimension: int | None) -> int:
-    """A dimension; 1 if it is unknown."""
-    return 1 if dimension is None else dimension

@@ -9,7 +9,7 @@ from stagecraft.trainer_module.planning.search.found import Candidate, Found
 
 _TIMES = {
     "flops": "operations, without links: use --measure, or name the devices, for seconds",
-    "peak": "from published peak rates: real times are longer",
+    "peak": "from published rates, and the share of them that published trainings reach",
     "measured": "measured on this machine, each kind of layer by itself",
 }
 

@@ -3,6 +3,7 @@
 import pytest
 from chains import A100, chain, make, settings
 
+from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.plan_text import plan_text
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
@@ -67,8 +68,12 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft, message
     assert ran.code == 0
     found = ran.last_line
     bytes_summed = 4 * found["stages"][0]["trainable_parameters"]
-    # A ring of four, at 10 Gbit/s.
-    assert found["all_reduce_seconds"] == pytest.approx(1.5 * bytes_summed / 1.25e9)
+
+    def ring_of_four(network_gbit: float) -> float:
+        between = collectives.links(None, network_gbit).between()
+        return collectives.all_reduce_seconds(bytes_summed, 4, between)
+
+    assert found["all_reduce_seconds"] == pytest.approx(ring_of_four(10))
     assert found["network_gbit"] == 10
     assert found["speedup"] < 2
     (limit,) = (line for line in ran.stderr.splitlines() if line.startswith("limited by"))
@@ -76,7 +81,7 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft, message
     faster = stagecraft(
         "plan", *WORKERS, "--devices", "1xA100-40GB", "--network", "100", "--json"
     ).last_line
-    assert faster["all_reduce_seconds"] == pytest.approx(found["all_reduce_seconds"] / 10)
+    assert faster["all_reduce_seconds"] == pytest.approx(ring_of_four(100))
 
 
 def test_workers_without_a_cluster(stagecraft):

@@ -7,10 +7,11 @@ import pytest
 from random_costs import pieces, work
 
 from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.search.search import Search, candidates, key
 from stagecraft.trainer_module.planning.search.space import Space, divisors
-from stagecraft.trainer_module.planning.work import Links, Work
+from stagecraft.trainer_module.planning.work import Work
 
 
 def everything(given: Work, hosts: int, devices: int) -> list[Degrees]:

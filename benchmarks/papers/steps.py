@@ -1,0 +1,113 @@
+"""Predicts a training step of a paper with the planner's cost model."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from stagecraft.trainer_module.models.stages.costs import StageCost
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline, shards
+from stagecraft.trainer_module.planning.cost_model.collectives import Links
+
+BACKWARD = 2.0
+"""Ratio of backward to forward operations."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of a training, as a paper describes it."""
+
+    costs: Sequence[StageCost]
+    """Of the layers, for one example."""
+    starts: Sequence[int]
+    """First layers of all parts of the model but the first."""
+    accelerator: Accelerator
+    links: Links
+    precision: str
+    batch: float
+    """Examples of all replicas."""
+    microbatches: int = 1
+    stages: int = 1
+    virtual: int = 1
+    schedule: str = "gpipe"
+    recomputed: float = 0.0
+    """Share of the microbatches whose activations are computed again."""
+    early: bool = False
+    """Whether this begins before the gradient arrives."""
+    shards: int = 1
+    replicas: int = 1
+    host_devices: int = 8
+    """Devices of a host."""
+    gradient_bytes: int = 4
+    """Bytes of a gradient of a weight."""
+    overlap: bool = False
+    """Whether the all-reduce overlaps with the last backward pass."""
+
+    @property
+    def examples(self) -> float:
+        """Examples of a microbatch."""
+        return self.batch / (self.replicas * self.microbatches)
+
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        bounds = list(itertools.pairwise([0, *self.starts, len(self.costs)]))
+        layers = [self._layer(cost) for cost in self.costs]
+        forward = [sum(layer[0] for layer in layers[a:b]) for a, b in bounds]
+        backward = [sum(layer[1] for layer in layers[a:b]) for a, b in bounds]
+        again = [self.recomputed * sum(layer[2] for layer in layers[a:b]) for a, b in bounds]
+        if not self.early:
+            backward = [sum(both) for both in zip(backward, again, strict=True)]
+        slots = schedule.timetable(
+            schedule.passes(self.schedule, self.microbatches, self.stages, self.virtual),
+            forward,
+            backward,
+            [self._copy(self.costs[end - 1]) for _, end in bounds[:-1]],
+            recompute=again if self.early else None,
+        )
+        hidden = sum(backward[:: self.stages]) if self.overlap else 0.0
+        all_reduce = max(self._all_reduce(bounds[:: self.stages]) - hidden, 0.0)
+        return schedule.span(slots) + all_reduce
+
+    def _layer(self, cost: StageCost) -> tuple[float, float, float]:
+        """Seconds of a microbatch: forward, backward, and forward again.
+
+        The inputs of the first and the outputs of the last layer are kept in any case.
+        """
+        part = shards.divide(cost, self.shards)
+        times = roofline.times(part, self.accelerator, self.precision, BACKWARD, self.examples)
+        exchanged = collectives.shards_seconds(
+            self.examples * cost.shard_bytes, self.shards, self.links.inside, ring=True
+        )
+        forward = self.examples * times.forward + exchanged
+        backward = self.examples * times.backward + exchanged
+        return forward, backward, 0.0 if cost.kind in ("embedding", "logits") else forward
+
+    def _copy(self, cost: StageCost) -> float:
+        """Seconds to send a microbatch to the next stage.
+
+        If the shards of a stage fill a host, each sends its part to another host, where all gather
+        the parts (Narayanan et al. 2021, section 4.1).
+        """
+        size = self.examples * cost.output_bytes
+        if self.shards < self.host_devices:
+            return collectives.copy_seconds(size, self.links.inside)
+        part = collectives.copy_seconds(size / self.shards, self.links.between(1 / self.shards))
+        return part + collectives.all_gather_seconds(size, self.shards, self.links.inside)
+
+    def _all_reduce(self, bounds: Sequence[tuple[int, int]]) -> float:
+        """Seconds in which the replicas of the first stage, the largest, sum their gradients."""
+        if self.replicas == 1:
+            return 0.0
+        costs = [cost for begin, end in bounds for cost in self.costs[begin:end]]
+        weights = sum(shards.divide(cost, self.shards).trainable for cost in costs)
+        inside = min(max(self.host_devices // (self.shards * self.stages), 1), self.replicas)
+        return collectives.hierarchical_all_reduce_seconds(
+            self.gradient_bytes * weights,
+            inside,
+            self.replicas // inside,
+            self.links,
+            groups=min(self.shards, self.host_devices),
+        )

@@ -1,0 +1,115 @@
+"""The transformers of the papers, one layer at a time, from formulas.
+
+The operations of a layer are those of Megatron-LM with fused kernels (Narayanan et al. 2021,
+section 4.2): one for bias and GELU, one for bias, dropout and addition, one for scale, mask and
+softmax.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stagecraft.trainer_module.models.stages.costs import StageCost
+from stagecraft.trainer_module.models.stages.operations import Operation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """Sizes of a decoder; one example is a sequence."""
+
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    vocabulary: int
+    length: int
+    """Tokens of an example."""
+    width: int = 2
+    """Bytes of an activation or weight."""
+
+    def costs(self) -> list[StageCost]:
+        """The embedding, each layer, and the logits with their loss."""
+        return [self._embedding(), *[self._layer()] * self.layers, self._logits()]
+
+    @property
+    def boundary(self) -> int:
+        """Bytes of the activations between two layers, for one example."""
+        return self.width * self.length * self.hidden
+
+    def _embedding(self) -> StageCost:
+        values = self.length * self.hidden
+        ops = [self._op(0, 2 * values, split=True), self._op(0, 3 * values)]
+        table = (self.vocabulary + self.length) * self.hidden
+        return self._cost("embedding", ops, table, table, pairs=1, given=0)
+
+    def _layer(self) -> StageCost:
+        values, scores = self.length * self.hidden, self.heads * self.length**2
+        inner = self.length * self.inner
+        square, wide = self.hidden**2, self.hidden * self.inner
+        matrix = 2 * self.length
+        attention = 2 * self.length**2 * self.hidden
+        ops = [
+            self._op(0, 2 * values),  # normalization
+            self._op(3 * matrix * square, 4 * values, 3 * square, split=True),
+            self._op(attention, 2 * values + scores, split=True),
+            self._op(0, 2 * scores, split=True),  # softmax
+            self._op(0, 2 * scores, split=True),  # dropout
+            self._op(attention, 2 * values + scores, split=True),
+            self._op(matrix * square, 2 * values, square, split=True),
+            self._op(0, 3 * values),  # bias, dropout, addition
+            self._op(0, 2 * values),  # normalization
+            self._op(matrix * wide, values + inner, wide, split=True),
+            self._op(0, 2 * inner, split=True),  # bias, GELU
+            self._op(matrix * wide, values + inner, wide, split=True),
+            self._op(0, 3 * values),  # bias, dropout, addition
+        ]
+        split = 4 * square + 2 * wide + 3 * self.hidden + self.inner
+        return self._cost("layer", ops, split + 6 * self.hidden, split, pairs=2)
+
+    def _logits(self) -> StageCost:
+        values, scores = self.length * self.hidden, self.length * self.vocabulary
+        table = self.vocabulary * self.hidden
+        ops = [
+            self._op(0, 2 * values),  # normalization
+            self._op(2 * self.length * table, values + scores, table, split=True),
+            # The loss in float32: maximum, exponential, sum.
+            self._op(0, 3 * (4 // self.width) * scores, split=True),
+        ]
+        return self._cost("logits", ops, table, table, pairs=1)
+
+    def _op(self, flops: int, moved: int, weights: int = 0, *, split: bool = False) -> Operation:
+        return Operation(flops, self.width * moved, self.width * weights, split=split)
+
+    def _cost(
+        self,
+        name: str,
+        ops: list[Operation],
+        parameters: int,
+        split: int,
+        pairs: int,
+        given: int | None = None,
+    ) -> StageCost:
+        """``pairs``: of layers that shards divide, each with one exchange."""
+        flops = [(op.flops, op.split) for op in ops]
+        moved = [(op.moved_bytes / 2, op.split) for op in ops]
+        return StageCost(
+            first=name,
+            last=name,
+            layers=1,
+            parameters=parameters,
+            trainable=parameters,
+            frozen=0,
+            flops=round(sum(each for each, _ in flops)),
+            input_bytes=self.boundary if given is None else given,
+            activation_bytes=round(sum(each for each, _ in moved)),
+            output_bytes=self.boundary,
+            output_tensors=1,
+            tied=(),
+            kind=name,
+            split_parameters=split,
+            split_trainable=split,
+            split_flops=round(sum(each for each, divided in flops if divided)),
+            split_activation_bytes=round(sum(each for each, divided in moved if divided)),
+            shard_bytes=pairs * self.boundary,
+            operations=tuple(ops),
+        )

@@ -1,0 +1,116 @@
+"""Compares the planner's cost model with measurements that papers publish.
+
+    python benchmarks/planner_papers.py [--markdown] [--efficiency] [--assumptions]
+
+papers/*.yaml hold the published figures with their sources. Every prediction uses the published
+rates of the accelerator and its links, and one efficiency for each kind of accelerator. Rows with
+an asterisk calibrate these efficiencies, and count in no error.
+
+--markdown prints the tables of docs/reference/planner-accuracy.md. --efficiency prints the
+efficiency with which each calibrating row is exact. --assumptions changes each assumed constant,
+calibrates again, and prints the errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+
+from papers import calibration
+from papers.published import Table, tables
+
+LARGE = 0.15
+"""Errors that need a cause."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--efficiency", action="store_true")
+    parser.add_argument("--assumptions", action="store_true")
+    args = parser.parse_args()
+    found = tables()
+    if args.efficiency:
+        for table in found:
+            for row in table.rows:
+                if row.calibrates:
+                    share = calibration.efficiency(row)
+                    print(f"{row.accelerator:10} {table.paper} {row.row}: {share:.3f}")
+        return
+    if args.assumptions:
+        for name, change in calibration.CHANGES.items():
+            again = calibration.calibrated(found, change)
+            print(f"{name:32} {summary(found, [table.predictions(again) for table in found])}")
+        return
+    predicted = [table.predictions() for table in found]
+    for table, values in zip(found, predicted, strict=True):
+        print("\n".join(markdown(table, values) if args.markdown else plain(table, values)))
+    print(summary(found, predicted))
+
+
+def errors(table: Table, values: Sequence[float]) -> list[float | None]:
+    """Relative errors; None: the row calibrates, or normalizes the others."""
+    result: list[float | None] = []
+    for index, (row, value) in enumerate(zip(table.rows, values, strict=True)):
+        given = row.calibrates or (row.unit == "normalized" and index == 0)
+        result.append(None if given else value / row.published - 1)
+    return result
+
+
+def cells(table: Table, values: Sequence[float]) -> list[tuple[str, str, str, str]]:
+    """Row, published, predicted, error."""
+    result = []
+    for row, value, error in zip(table.rows, values, errors(table, values), strict=True):
+        digits = 2 if row.unit == "normalized" else 1 if row.published < 1000 else 0
+        result.append(
+            (
+                row.row + (" *" if row.calibrates else ""),
+                f"{row.published:,.{digits}f}",
+                f"{value:,.{digits}f}",
+                "" if error is None else f"{error:+.1%}",
+            )
+        )
+    return result
+
+
+def plain(table: Table, values: Sequence[float]) -> list[str]:
+    lines = [f"{table.paper}, {table.table} ({table.rows[0].unit})"]
+    lines += [f"  {a:16} {b:>10} {c:>10} {d:>8}" for a, b, c, d in cells(table, values)]
+    return [*lines, *(f"  {line}" for line in causes(table, values)), ""]
+
+
+def markdown(table: Table, values: Sequence[float]) -> list[str]:
+    unit = table.rows[0].unit
+    lines = [f"### {table.paper}: {table.table}", "", f"Read in {table.read}. Unit: {unit}.", ""]
+    lines += ["| row | published | predicted | error |", "|---|---|---|---|"]
+    lines += ["| " + " | ".join(each) + " |" for each in cells(table, values)]
+    wrong = causes(table, values)
+    return [*lines, "", *(f"* {line}" for line in wrong), *([""] if wrong else [])]
+
+
+def causes(table: Table, values: Sequence[float]) -> list[str]:
+    """A sentence for each large error."""
+    found = []
+    for row, error in zip(table.rows, errors(table, values), strict=True):
+        if error is not None and abs(error) > LARGE:
+            found.append(f"{row.row}: {row.because or 'not explained.'}")
+    return found
+
+
+def summary(found: Sequence[Table], predicted: Sequence[Sequence[float]]) -> str:
+    sizes = [
+        abs(error)
+        for table, values in zip(found, predicted, strict=True)
+        for error in errors(table, values)
+        if error is not None
+    ]
+    large = sum(size > LARGE for size in sizes)
+    return (
+        f"{len(sizes)} predictions: median error {statistics.median(sizes):.1%}, "
+        f"largest {max(sizes):.1%}, {large} above {LARGE:.0%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""The papers' networks and tables that ``planner_papers`` predicts."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+from typing import Any
+
+import keras
+import pytest
+from processes import ran
+
+from stagecraft.trainer_module.models.stages import costs, inputs
+from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
+from stagecraft.trainer_module.planning.cost_model import collectives, roofline
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+PAGE = ROOT / "docs" / "reference" / "planner-accuracy.md"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable():
+    sys.path.insert(0, str(BENCHMARKS))
+    yield
+    sys.path.remove(str(BENCHMARKS))
+
+
+def parameters(name: str, **sizes: int) -> int:
+    from papers import published
+
+    return sum(cost.parameters for cost in published.NETWORKS[name](**sizes))
+
+
+@pytest.mark.parametrize(
+    ("filters", "millions"),
+    # torchgpipe, docs/benchmarks.rst, "AmoebaNet-D (L, D) Memory Benchmark"
+    [(208, 81.5), (416, 319.0), (544, 542.7)],
+)
+def test_amoebanet_has_the_parameters_that_torchgpipe_counts(filters, millions):
+    assert parameters("amoebanet_d", filters=filters) / 1e6 == pytest.approx(millions, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "channels", "millions"),
+    # the same page, "U-Net (B, C) Memory Benchmark"
+    [(6, 72, 362.2), (11, 128, 2_210), (24, 128, 4_990), (24, 160, 7_800)],
+)
+def test_u_net_has_the_parameters_that_torchgpipe_counts(convolutions, channels, millions):
+    found = parameters("unet", convolutions=convolutions, channels=channels)
+    assert found / 1e6 == pytest.approx(millions, rel=3e-3)
+
+
+def test_resnets_have_the_parameters_of_torchvision():
+    assert parameters("resnet", blocks=[3, 4, 23, 3]) == 44_549_160
+    assert parameters("resnet", blocks=[3, 4, 6, 3]) == 25_557_032
+
+
+@pytest.mark.parametrize(
+    ("layers", "millions"),
+    # GPipe, table 1
+    [(3, 282.2), (13, 785.8), (103, 5_300)],
+)
+def test_transformers_have_the_parameters_that_gpipe_counts(layers, millions):
+    sizes = {"hidden": 2048, "inner": 8192, "heads": 32, "vocabulary": 32_000, "length": 1024}
+    found = parameters("transformer", layers=layers, **sizes)
+    assert found / 1e6 == pytest.approx(millions, rel=0.011)
+
+
+def test_megatron_models_have_the_parameters_of_their_names():
+    from papers import published
+
+    (table,) = (each for each in published.tables() if each.paper == "Megatron-LM")
+    for row in table.rows:
+        sizes = {name: size for name, size in row.network.items() if name != "name"}
+        # The embedding and the logits share their weights there.
+        found = parameters("transformer", **sizes) - sizes["vocabulary"] * sizes["hidden"]
+        assert found / 1e9 == pytest.approx(float(row.row.split()[0]), rel=0.03), row.row
+
+
+def test_megatron_rates_and_times_follow_the_papers_formula():
+    from papers import published
+
+    (table,) = (each for each in published.tables() if each.paper == "Megatron-LM")
+    # Equation 4 counts 8 operations for each token and parameter, and leaves out attention, which
+    # adds a share of s / 6h.
+    (gpt,) = (row for row in table.rows if row.row == "145.6 B")
+    tokens, attention = gpt.batch * gpt.network["length"], 2048 / (6 * 12_288)
+    assert gpt.flops() / tokens == pytest.approx(8 * 145.6e9 * (1 + attention), rel=0.005)
+
+
+def test_every_row_names_its_source_and_fits_its_network():
+    from papers import published
+
+    for table in published.tables():
+        assert len(table.read) > 20
+        for row in table.rows:
+            step = row.step()
+            assert len(step.starts) == row.stages * row.virtual - 1
+            assert list(step.starts) == sorted(set(step.starts))
+            assert step.replicas * row.stages * row.shards == (row.devices or row.stages)
+
+
+def test_the_planner_itself_predicts_the_same_step():
+    from papers import published
+
+    (table,) = (each for each in published.tables() if each.table == "AmoebaNet-D (18, 256)")
+    (row,) = (each for each in table.rows if each.row == "n=8, m=32")
+    step = row.step()
+    step = type(step)(**{**vars(step), "recomputed": 1.0})  # the planner repeats every microbatch
+    parallel = ParallelSettings(
+        strategy="grid", stages=8, microbatches=32, schedule="gpipe", remat=True
+    )
+    settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
+    times = [
+        roofline.times(cost, step.accelerator, "float32", factor, row.batch / 32)
+        for cost, factor in zip(step.costs, work.backward(step.costs, remat=True), strict=True)
+    ]
+    links = collectives.links(step.accelerator.link_gb_per_second, None)
+    planned = work.Work(step.costs, times, settings, links, float("inf"))
+    found = planned.step(planned.degrees, list(step.starts))
+    assert found.length == pytest.approx(step.seconds())
+
+
+def test_the_formulas_of_a_network_are_what_the_planner_reads_from_a_keras_model():
+    from papers import layers
+
+    given = keras.Input((12, 12, 8))
+    hidden = keras.layers.Conv2D(16, 1, use_bias=False)(given)
+    hidden = keras.layers.Conv2D(16, 3, padding="same", use_bias=False)(hidden)
+    hidden = keras.layers.Conv2D(16, 3, 2, padding="same", use_bias=False)(hidden)
+    hidden = keras.layers.Add()([hidden, keras.layers.ReLU()(hidden)])
+    model = keras.Model(given, hidden)
+    (found,) = costs.stage_costs([model], inputs.of(model))
+
+    first = layers.conv(layers.Image(12, 12, 8), 16)
+    second = layers.conv(first.output, 16, (3, 3))
+    third = layers.conv(second.output, 16, (3, 3), 2)
+    active = layers.elementwise(third.output)
+    ops = (first, second, third, active, layers.add(active.output))
+    assert found.operations == tuple(op.cost(4) for op in ops)
+
+
+@pytest.mark.parametrize(
+    "accelerator", ["P40-24GB", "V100-16GB", "A100-80GB"], ids=["P40", "V100", "A100"]
+)
+def test_the_shares_of_peak_rates_are_calibrated(accelerator):
+    from papers import calibration, published
+
+    rows = [row for table in published.tables() for row in table.rows if row.calibrates]
+    (row,) = (row for row in rows if row.accelerator == accelerator)
+    share = min(calibration.efficiency(row), 1.0)
+    # Written with two digits.
+    assert ACCELERATORS[accelerator].efficiency == pytest.approx(share, abs=0.005)
+
+
+def test_a_step_of_one_device_is_the_sum_of_its_operations():
+    step = made(batch=4)
+    device = step.accelerator
+    operations = [each for cost in step.costs for each in cost.operations]
+    forward = sum(roofline.operation_seconds(each, device, "float32", 4) for each in operations)
+    assert step.seconds() == pytest.approx(3 * forward)
+    assert made(batch=4, recompute="always").seconds() == pytest.approx(4 * forward)
+
+
+def test_replicas_pay_for_what_does_not_overlap():
+    alone, apart, hidden = (
+        made(batch=4 * devices, devices=devices, overlap=overlap).seconds()
+        for devices, overlap in ((1, False), (8, False), (8, True))
+    )
+    assert alone <= hidden < apart
+    weights = sum(cost.parameters for cost in made(batch=4).costs)
+    links = collectives.links(16, None).inside
+    expected = collectives.all_reduce_seconds(4 * weights, 8, links)
+    assert apart - alone == pytest.approx(expected)
+
+
+def test_hosts_are_slower_than_devices_of_one_host():
+    one, two, slow = (
+        made(batch=32, devices=8, host_devices=devices, network_gbit=network).seconds()
+        for devices, network in ((8, 100.0), (4, 100.0), (4, 10.0))
+    )
+    assert one < two < slow
+
+
+def made(**given: Any) -> Any:
+    from papers import published
+
+    network = {"name": "resnet", "blocks": [1, 1], "size": 32}
+    costs = published.NETWORKS["resnet"](blocks=[1, 1], size=32)
+    values = {
+        "row": "made",
+        "published": 1,
+        "unit": "examples/s",
+        "network": network,
+        "accelerator": "P40-24GB",
+        "cuts": [len(costs)],
+    }
+    return published.Row(**values | given).step()
+
+
+def test_wrong_numbers_of_layers_are_refused():
+    from papers import published
+
+    row = published.Row(
+        row="wrong",
+        published=1,
+        unit="examples/s",
+        network={"name": "unet"},
+        accelerator="P40-24GB",
+        batch=2,
+        stages=2,
+        cuts=[100, 100],
+    )
+    with pytest.raises(ValueError, match="wrong"):
+        row.step()
+
+
+@pytest.mark.slow
+def test_the_page_has_the_tables_of_the_benchmark(tmp_path):
+    done = ran(sys.executable, BENCHMARKS / "planner_papers.py", "--markdown", cwd=tmp_path)
+    assert done.stdout.strip() in PAGE.read_text(), "python benchmarks/planner_papers.py --markdown"
+    assert "not explained" not in done.stdout
+    (count,) = re.findall(r"^(\d+) predictions", done.stdout, re.MULTILINE)
+    assert f"{count} published measurements" in PAGE.read_text()

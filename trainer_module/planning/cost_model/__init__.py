@@ -1,0 +1,1 @@
+"""The cost model of computation and communication on accelerators."""
