@@ -54,7 +54,10 @@ AUGMENTATIONS = _registry(
 TASKS = _registry("data.tasks.task:Task", "task.name", "data.tasks.kinds", "tasks")
 FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 SHARD_RULES = _registry(
-    "models.shards.rule:ShardRule", "parallel.shards", "models.shards.rules", "shard_rules"
+    "models.stages.shards.rule:ShardRule",
+    "parallel.shards",
+    "models.stages.shards.rules",
+    "shard_rules",
 )
 """Rules are found by the type of a layer, and no setting names one."""
 

@@ -28,9 +28,9 @@ from stagecraft.trainer_module.engines.training import Copies, Engine, Variable,
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.shards.split import Joined, Split
 from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages.shards.split import Joined, Split
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, ema
 from stagecraft.trainer_module.optimization.loss_scale import all_finite

@@ -14,12 +14,14 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import softmax
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.models.shards import group as groups
-from stagecraft.trainer_module.models.shards.group import ShardGroup
 from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards import vocabulary
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -138,7 +140,9 @@ class ReplicaPipeline:
                 yield
                 return
             scopes = [functools.partial(shard.scope, part) for shard in shards]
-            with groups.active(ShardGroup(scopes, self.stages[number].stage.jit)):
+            group = ShardGroup(scopes, self.stages[number].stage.jit)
+            find = functools.partial(vocabulary.Logits.find, group)
+            with groups.active(group), softmax.dividing(find):
                 yield
 
     def _of_shards(

@@ -25,7 +25,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines import division
-from stagecraft.trainer_module.models.shards.split import Slice, Split
+from stagecraft.trainer_module.models.stages.shards.split import Slice, Split
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer

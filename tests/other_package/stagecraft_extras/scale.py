@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
-from stagecraft.trainer_module.models.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
+from stagecraft.trainer_module.models.stages.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class Scale(keras.layers.Layer):

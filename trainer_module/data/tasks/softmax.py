@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
+
+
+class DividedLogits(Protocol):
+    """Logits that several devices hold, each for some of the classes."""
+
+    def cross_entropy(self, targets: Any, dtype: Any, smoothing: float) -> Any:
+        """As the function of this name; ``smoothing``: ``train.label_smoothing``."""
+
+    def largest(self, dtype: Any) -> Any:
+        """The class of the largest logit, the first of equal ones: of the integer dtype."""
+
+
+Find = Callable[[Any], "DividedLogits | None"]
+"""The divided logits of which a tensor is the whole; None: it is not divided."""
+
+_find: ContextVar[Find] = ContextVar("divided_logits", default=lambda logits: None)
+
+
+@contextlib.contextmanager
+def dividing(find: Find) -> Iterator[None]:
+    """In the block, the functions of this module take divided logits as they are."""
+    token = _find.set(find)
+    try:
+        yield
+    finally:
+        _find.reset(token)
 
 
 def cross_entropy(logits: Any, targets: Any, dtype: Any, train: TrainSettings | None = None) -> Any:
@@ -24,11 +53,9 @@ def cross_entropy(logits: Any, targets: Any, dtype: Any, train: TrainSettings | 
     """
     import tensorflow as tf
 
-    from stagecraft.trainer_module.models.shards import vocabulary
-
     smoothing = 0.0 if train is None else train.label_smoothing
-    if (divided := vocabulary.divided(logits)) is not None:
-        return vocabulary.cross_entropy(*divided, targets, dtype, smoothing)
+    if (divided := _find.get()(logits)) is not None:
+        return divided.cross_entropy(targets, dtype, smoothing)
     logits = logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
     if smoothing:
@@ -41,10 +68,8 @@ def is_correct(logits: Any, targets: Any) -> Any:
     """Whether the largest logit is the target's: bool, the shape of the targets."""
     import tensorflow as tf
 
-    from stagecraft.trainer_module.models.shards import vocabulary
-
-    if (divided := vocabulary.divided(logits)) is not None:
-        return tf.equal(vocabulary.largest(*divided, targets.dtype), targets)
+    if (divided := _find.get()(logits)) is not None:
+        return tf.equal(divided.largest(targets.dtype), targets)
     return tf.equal(tf.argmax(logits, axis=-1, output_type=targets.dtype), targets)
 
 

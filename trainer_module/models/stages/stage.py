@@ -18,11 +18,11 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
-from stagecraft.trainer_module.models.shards.held import Held, Value
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.shards.remat import recomputed_by_shards
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
+from stagecraft.trainer_module.models.stages.shards.held import Held, Value
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages.shards.remat import recomputed_by_shards
 
 Tensors = Sequence[tf.Tensor]
 

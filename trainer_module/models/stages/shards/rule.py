@@ -9,15 +9,13 @@ Another package adds rules with entry points::
 from __future__ import annotations
 
 import abc
-import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.registry import Entry
 
 if TYPE_CHECKING:
-    from stagecraft.trainer_module.models.shards.call import LayerCall
-    from stagecraft.trainer_module.models.shards.split import Split
+    from stagecraft.trainer_module.models.stages.shards.call import LayerCall
+    from stagecraft.trainer_module.models.stages.shards.way import Way
 
 ELEMENTWISE = frozenset(
     {
@@ -28,16 +26,6 @@ ELEMENTWISE = frozenset(
     }
 )
 """Activations of Keras that treat each entry by itself; ``softmax`` and ``glu`` do not."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """How one layer is divided."""
-
-    name: str
-    splits: Mapping[str, Split]
-    """Weight, by its path below the layer (``kernel``, ``query/kernel``) -> its slices. Weights
-    that are not named stay on the first device."""
 
 
 class ShardRule(Entry):

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.call import Weights
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages.shards.call import Weights
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
 
 Value = Any
 """A tensor, or the list of its slices by shard."""

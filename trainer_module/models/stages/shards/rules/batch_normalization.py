@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.trainer_module.models.shards.call import LayerCall, below
-from stagecraft.trainer_module.models.shards.parts import PartsRule
-from stagecraft.trainer_module.models.shards.rule import Way
-from stagecraft.trainer_module.models.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall, below
+from stagecraft.trainer_module.models.stages.shards.parts import PartsRule
+from stagecraft.trainer_module.models.stages.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class BatchNormalizationRule(PartsRule):

@@ -7,9 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import random_state
-from stagecraft.trainer_module.models.shards.call import LayerCall
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
-from stagecraft.trainer_module.models.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
+from stagecraft.trainer_module.models.stages.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class DropoutRule(ShardRule):

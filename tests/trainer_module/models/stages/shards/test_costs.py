@@ -4,10 +4,10 @@ import keras
 import pytest
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.models.shards.costs import with_shards
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost
+from stagecraft.trainer_module.models.stages.shards.costs import with_shards
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
 
 layers = keras.layers
 

@@ -10,9 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.call import LayerCall, below
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way, is_elementwise
 from stagecraft.trainer_module.models.stages import blank
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall, below
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule, is_elementwise
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class Part:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.group import ShardGroup
-from stagecraft.trainer_module.models.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
-if TYPE_CHECKING:
-    from stagecraft.trainer_module.models.shards.parts import Part
-    from stagecraft.trainer_module.models.shards.rule import Way
+Part = TypeVar("Part")
+"""A smaller layer."""
 
 
 class Weights:
@@ -79,7 +79,7 @@ class LayerCall:
         own: Callable[..., Any],
         group: ShardGroup,
         weights: Weights,
-        parts: dict[tuple[int, tuple[int, ...]], Part],
+        parts: dict[tuple[int, tuple[int, ...]], Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ):
@@ -133,7 +133,8 @@ class LayerCall:
         key = id(self.layer), tuple(split.sizes[shard] for split in way.splits.values())
         if key not in self._parts:
             self._parts[key] = make()
-        return self._parts[key]
+        part: Part = self._parts[key]
+        return part
 
 
 def below(layer: Any, variable: Any) -> str:

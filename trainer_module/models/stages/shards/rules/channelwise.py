@@ -6,8 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.call import LayerCall
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way, is_elementwise
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule, is_elementwise
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class ChannelwiseRule(ShardRule):

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.shards import group as groups
-from stagecraft.trainer_module.models.shards.group import ShardGroup
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.shards.split import Slice
+from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages.shards.split import Slice
 from stagecraft.trainer_module.models.stages.stage import Stage
 
 EXAMPLES = 3

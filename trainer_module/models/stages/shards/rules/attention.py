@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import random_state
-from stagecraft.trainer_module.models.shards.call import LayerCall
-from stagecraft.trainer_module.models.shards.parts import Part, PartsRule
-from stagecraft.trainer_module.models.shards.rule import Way
-from stagecraft.trainer_module.models.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall
+from stagecraft.trainer_module.models.stages.shards.parts import Part, PartsRule
+from stagecraft.trainer_module.models.stages.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 _OUTPUT_BIAS = "attention_output/bias"
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.shards.call import LayerCall
-from stagecraft.trainer_module.models.shards.parts import PartsRule
-from stagecraft.trainer_module.models.shards.rule import Way, is_elementwise
-from stagecraft.trainer_module.models.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall
+from stagecraft.trainer_module.models.stages.shards.parts import PartsRule
+from stagecraft.trainer_module.models.stages.shards.rule import is_elementwise
+from stagecraft.trainer_module.models.stages.shards.split import Split
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class LinearRule(PartsRule):

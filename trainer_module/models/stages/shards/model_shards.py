@@ -17,14 +17,15 @@ import tensorflow as tf
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.models.shards import group as groups
-from stagecraft.trainer_module.models.shards import refusal
-from stagecraft.trainer_module.models.shards.call import LayerCall, Weights
-from stagecraft.trainer_module.models.shards.group import ShardGroup
-from stagecraft.trainer_module.models.shards.parts import Part
-from stagecraft.trainer_module.models.shards.rule import ShardRule, Way
-from stagecraft.trainer_module.models.shards.split import Slice, Split
 from stagecraft.trainer_module.models.stages import blank, inputs
+from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards import refusal
+from stagecraft.trainer_module.models.stages.shards.call import LayerCall, Weights
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.parts import Part
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
+from stagecraft.trainer_module.models.stages.shards.split import Slice, Split
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 LEAST_PARAMETERS = 1024
 """Layers with fewer parameters stay whole: their copies would cost more than they save."""

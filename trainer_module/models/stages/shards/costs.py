@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.random_state import random_scope
-from stagecraft.trainer_module.models.shards import group as groups
-from stagecraft.trainer_module.models.shards.group import ShardGroup
-from stagecraft.trainer_module.models.shards.model_shards import ModelShards
 from stagecraft.trainer_module.models.stages import blank, graph_operations, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
+from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
 
 _SCOPE = "shard_of_layers"
 

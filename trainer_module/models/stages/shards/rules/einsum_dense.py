@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.trainer_module.models.shards.linear import LinearRule
-from stagecraft.trainer_module.models.shards.rule import Way
-from stagecraft.trainer_module.models.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.linear import LinearRule
+from stagecraft.trainer_module.models.stages.shards.split import Split, even
+from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
 class EinsumDenseRule(LinearRule):

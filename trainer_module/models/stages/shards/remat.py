@@ -15,8 +15,8 @@ import tensorflow as tf
 # Not public; what tf.custom_gradient uses outside of graphs.
 from tensorflow.python.eager import record
 
-from stagecraft.trainer_module.models.shards import group as groups
 from stagecraft.trainer_module.models.stages import remat
+from stagecraft.trainer_module.models.stages.shards import group as groups
 
 
 def recomputed_by_shards(function: Callable[..., Any], shards: Sequence[int]) -> Callable[..., Any]:
