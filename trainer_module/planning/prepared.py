@@ -7,6 +7,7 @@ but give no seconds, and ignore copies between devices.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +18,6 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.models.stages.shards.costs import with_shards
-from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
 from stagecraft.trainer_module.planning import coarse, measure, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import collectives, roofline
@@ -69,12 +69,11 @@ def prepare(
             break
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = work.backward(stage_costs, remat=parallel.remat)
-    examples = settings.train.batch_size // parallel.parts
     unit, links = "flops", collectives.Links()
     if accelerator:
         unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
         times = [
-            roofline.times(cost, accelerator, parallel.precision, factor, examples)
+            roofline.times(cost, accelerator, parallel.precision, factor, settings.train.batch_size)
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
@@ -82,7 +81,7 @@ def prepare(
         times = measure.piece_times(
             pieces,
             stage_costs,
-            examples=examples,
+            examples=settings.train.batch_size // parallel.parts,
             device=device,
             jit=parallel.jit,
             remat=parallel.remat,
@@ -102,8 +101,22 @@ def prepare(
         stage_costs, times = coarse.merged(stage_costs, times, kept)
         starts = starts and [kept.index(start) + 1 for start in starts]
         names = [names[start - 1] for start in kept]
-    planned = work.Work(stage_costs, times, settings, links, memory)
+    times_at = None
+    if accelerator:
+        times_at = functools.partial(_at, stage_costs, accelerator, parallel.precision)
+    planned = work.Work(stage_costs, times, settings, links, memory, times_at)
     return Prepared(names, starts, planned, unit, source)
+
+
+def _at(
+    pieces: Sequence[StageCost], accelerator: Accelerator, precision: str, examples: float
+) -> list[Times]:
+    """Times of the pieces in a microbatch, without recomputation."""
+    factors = work.backward(pieces, remat=False)
+    return [
+        roofline.times(cost, accelerator, precision, factor, examples)
+        for cost, factor in zip(pieces, factors, strict=True)
+    ]
 
 
 def _with_shards(
@@ -118,7 +131,7 @@ def _with_shards(
     if count == 1 and not for_search:
         return found
     try:
-        return with_shards(found, pieces, ModelShards([model], max(2, count)))
+        return with_shards(found, pieces, model, max(2, count))
     except SettingError:
         if count > 1:
             raise

@@ -22,17 +22,13 @@ def first_trained(pieces: Sequence[StageCost]) -> int:
     return next(trained, len(pieces))
 
 
-class Sums:
-    """Sums of the costs of pieces, for one example and a number of shards.
-
-    Methods take the first piece of ranges, and the piece after each range: integers, or arrays
-    that broadcast.
-    """
+class Durations:
+    """Times of ranges of pieces, for one example and a number of shards; as :class:`Sums`."""
 
     def __init__(
         self, pieces: Sequence[StageCost], times: Sequence[Times], *, shards: int, link: float
     ):
-        """Adds up the pieces.
+        """Adds up the times.
 
         Args:
             times: of whole pieces, without recomputation.
@@ -40,9 +36,7 @@ class Sums:
             link: bytes between two of them by the unit of the times.
         """
         pieces = [_divided(piece, shards) for piece in pieces]
-        self.count = len(pieces)
-        self.first = first_trained(pieces)
-        self._shards = shards
+        first = first_trained(pieces)
         shares = [piece.split_flops / piece.flops if piece.flops else 0.0 for piece in pieces]
         # A message goes to each other shard, and one comes back before the next layer begins.
         sent = [2 * (shards - 1) * piece.shard_bytes for piece in pieces]
@@ -51,16 +45,36 @@ class Sums:
             for each, share, size in zip(times, shares, sent, strict=True)
         ]
         backward = [
-            each.backward * (1 - share + share / shards) + size / link
-            if index >= self.first
-            else 0.0
+            each.backward * (1 - share + share / shards) + size / link if index >= first else 0.0
             for index, (each, share, size) in enumerate(zip(times, shares, sent, strict=True))
         ]
-        again = [each if index >= self.first else 0.0 for index, each in enumerate(forward)]
+        again = [each if index >= first else 0.0 for index, each in enumerate(forward)]
         self.pieces = {False: (forward, backward), True: (forward, _added(backward, again))}
         """Times of each piece, forward and backward, without and with recomputation."""
         self._forward = _cumulative(forward)
         self._backward = {remat: _cumulative(back) for remat, (_, back) in self.pieces.items()}
+
+    def forward(self, begin: Any, end: Any) -> np.ndarray:
+        """Time of a forward pass."""
+        return self._forward[end] - self._forward[begin]
+
+    def backward(self, begin: Any, end: Any, *, remat: bool) -> np.ndarray:
+        """Time of a backward pass."""
+        return self._backward[remat][end] - self._backward[remat][begin]
+
+
+class Sums:
+    """Sums of the other costs of pieces, for one example and a number of shards.
+
+    Methods take the first piece of ranges, and the piece after each range: integers, or arrays
+    that broadcast.
+    """
+
+    def __init__(self, pieces: Sequence[StageCost], *, shards: int):
+        """Adds up the pieces; ``shards``: devices of each stage."""
+        pieces = [_divided(piece, shards) for piece in pieces]
+        self.first = first_trained(pieces)
+        self._shards = shards
         self._whole = {
             trained: _cumulative([p.trainable if trained else p.parameters for p in pieces])
             for trained in (False, True)
@@ -86,14 +100,6 @@ class Sums:
 
     def _part(self, whole: float, split: float) -> float:
         return whole - split + split / self._shards
-
-    def forward(self, begin: Any, end: Any) -> np.ndarray:
-        """Time of a forward pass."""
-        return self._forward[end] - self._forward[begin]
-
-    def backward(self, begin: Any, end: Any, *, remat: bool) -> np.ndarray:
-        """Time of a backward pass."""
-        return self._backward[remat][end] - self._backward[remat][begin]
 
     def activations(self, begin: Any, end: Any) -> np.ndarray:
         """Bytes of the activations."""

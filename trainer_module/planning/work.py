@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.cost_model.collectives import Links
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
-from stagecraft.trainer_module.planning.sums import Sums, first_trained, segments
+from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
@@ -91,8 +91,16 @@ class Work:
         settings: TrainingSettings,
         links: Links,
         memory: float,
+        times_at: Callable[[float], Sequence[Times]] | None = None,
     ):
-        """Prepares predictions; ``times`` recompute activations if the settings do."""
+        """Prepares predictions.
+
+        Args:
+            times: of the pieces in a microbatch of the whole batch; they recompute activations if
+                the settings do. They decide the cuts.
+            times_at: the times in a microbatch of so many examples, without recomputation; more
+                examples never take longer for each. None: ``times`` for any number.
+        """
         self.settings = settings
         self.pieces, self.links, self.memory = pieces, links, memory
         self.degrees = Degrees.of(settings.parallel)
@@ -103,7 +111,9 @@ class Work:
             for index, each in enumerate(times)
         ]
         self._batch_size = settings.train.batch_size
+        self._times_at = times_at
         self._sums: dict[int, Sums] = {}
+        self._durations: dict[tuple[int, float | None], Durations] = {}
         self._balances: dict[tuple[int, bool], Balance] = {}
         self._balanced: dict[tuple[int, bool, int], list[int] | None] = {}
         """(Shards, remat, parts) -> the best cuts for unlimited memory."""
@@ -115,14 +125,22 @@ class Work:
         """The same pieces, without any prediction in caches."""
         again = self.settings.parallel.remat
         times = [Times(f, b + again * f if b else b) for f, b in self._times]
-        return Work(self.pieces, times, self.settings, self.links, self.memory)
+        return Work(self.pieces, times, self.settings, self.links, self.memory, self._times_at)
 
     def sums(self, shards: int) -> Sums:
-        """The costs of ranges of pieces."""
+        """The costs of ranges of pieces, without times."""
         if shards not in self._sums:
-            link = self.links.devices
-            self._sums[shards] = Sums(self.pieces, self._times, shards=shards, link=link)
+            self._sums[shards] = Sums(self.pieces, shards=shards)
         return self._sums[shards]
+
+    def durations(self, shards: int, rows: float | None = None) -> Durations:
+        """The times of ranges of pieces in a microbatch of ``rows``; None: of the whole batch."""
+        key = shards, rows if self._times_at else None
+        if key not in self._durations:
+            times = self._times_at(key[1]) if self._times_at and key[1] else self._times
+            link = self.links.devices
+            self._durations[key] = Durations(self.pieces, times, shards=shards, link=link)
+        return self._durations[key]
 
     def rows(self, degrees: Degrees) -> float:
         """Examples of a microbatch."""
@@ -189,7 +207,7 @@ class Work:
         return False
 
     def _weighed(self, shards: int, remat: bool) -> list[tuple[float, int]]:
-        forward, back = self.sums(shards).pieces[remat]
+        forward, back = self.durations(shards).pieces[remat]
         times = zip(forward, back, self.pieces, strict=True)
         return [(one + other, piece.parameters) for one, other, piece in times]
 
@@ -299,9 +317,10 @@ class Work:
     def passes(self, degrees: Degrees, starts: Sequence[int]) -> Passes:
         """Times of a microbatch in each part, and between them."""
         sums, rows = self.sums(degrees.shards), self.rows(degrees)
+        times = self.durations(degrees.shards, rows)
         begins, ends = self._bounds(starts)
-        forward = rows * sums.forward(begins, ends)
-        back = rows * sums.backward(begins, ends, remat=degrees.remat)
+        forward = rows * times.forward(begins, ends)
+        back = rows * times.backward(begins, ends, remat=degrees.remat)
         sizes = rows * sums.outputs[ends[:-1] - 1]
         copies = sizes / self.links.devices + self.links.device_latency * (sizes > 0)
         returned = copies * (ends[:-1] > sums.first)
@@ -369,9 +388,11 @@ class Work:
         passes = degrees.accumulate * microbatches
         # Naive: each microbatch passes through all stages and back, with copies between.
         naive = passes * (times.work + sum(times.copies) + sum(times.back)) + all_reduce + tied
-        whole = self.passes(degrees._replace(shards=1), starts).work
-        copies_of_model = degrees.replicas * degrees.workers
-        speedup = copies_of_model * passes * whole / length
+        examples = degrees.replicas * degrees.workers * passes * self.rows(degrees)
+        alone = self.durations(1, examples)
+        bounds = 0, len(self.pieces)
+        each = alone.forward(*bounds) + alone.backward(*bounds, remat=degrees.remat)
+        speedup = examples * float(each) / length
         return Step(slots, all_reduce, length, speedup, naive / length)
 
     def tied(self, starts: Sequence[int]) -> list[TiedWeight]:

@@ -29,9 +29,9 @@ class Least(NamedTuple):
     """The largest share of the forward pass in the time of a piece."""
 
     @classmethod
-    def of(cls, work: Work, shards: int, *, remat: bool) -> Least:
-        """That of the pieces of a model."""
-        forward, backward = map(np.array, work.sums(shards).pieces[remat])
+    def of(cls, work: Work, shards: int, rows: float, *, remat: bool) -> Least:
+        """That of the pieces of a model in a microbatch of ``rows`` examples."""
+        forward, backward = map(np.array, work.durations(shards, rows).pieces[remat])
         both = forward + backward
         share = np.divide(forward, both, out=np.zeros_like(both), where=both > 0)
         return cls(float(both.sum()), float(both.max()), float(share.max()))

@@ -80,7 +80,7 @@ class Search:
         """
         self._work, self._space, self._on_progress = work, space, on_progress
         self._named = None if named is None else list(named)
-        self._least: dict[tuple[int, bool], Least] = {}
+        self._least: dict[tuple[int, float, bool], Least] = {}
         self._priced = 0
 
     def run(self, keep: int = SHOWN) -> Result:
@@ -132,10 +132,11 @@ class Search:
         """Examples of a replica in a step."""
         return self._work.settings.train.batch_size / (degrees.workers * degrees.replicas)
 
-    def _least_of(self, shards: int, remat: bool) -> Least:
-        if (shards, remat) not in self._least:
-            self._least[shards, remat] = Least.of(self._work, shards, remat=remat)
-        return self._least[shards, remat]
+    def _least_of(self, shards: int, rows: float, remat: bool) -> Least:
+        key = shards, rows, remat
+        if key not in self._least:
+            self._least[key] = Least.of(self._work, shards, rows, remat=remat)
+        return self._least[key]
 
     def _even_all_reduce(self, division: Division) -> float:
         """Lower bound of the all-reduce of all topologies of a division."""
@@ -146,8 +147,10 @@ class Search:
 
     def _bound(self, division: Division) -> float:
         """Lower bound of the step of all topologies of a division."""
-        least = self._least_of(division.shards, False)
-        passes = self._examples(division) * least.slowest(division.stages) * bounds.ROUNDING
+        examples = self._examples(division)
+        # An example takes the least time in the largest microbatch.
+        least = self._least_of(division.shards, examples, False)
+        passes = examples * least.slowest(division.stages) * bounds.ROUNDING
         return passes + self._even_all_reduce(division)
 
     def _best_of(self, division: Division, limit: float) -> tuple[Priced | None, bool]:
@@ -156,7 +159,7 @@ class Search:
         all_reduce = self._even_all_reduce(division)
         best, fits = None, False
         for group in self._space.groups(division):
-            least = self._least_of(group.shards, group.remat)
+            least = self._least_of(group.shards, work.rows(group), group.remat)
             if bounds.of_any_cuts(group, least, examples) + all_reduce > limit:
                 fits = True  # perhaps: its memory does not matter
                 continue
@@ -232,7 +235,8 @@ def candidates(work: Work, best: Sequence[Priced]) -> list[Candidate]:
 
 def _candidate(work: Work, chosen: Key, degrees: Degrees, starts: list[int]) -> Candidate:
     losses = _losses(work, degrees, starts)
-    whole = Least.of(work, 1, remat=False).total * work.settings.train.batch_size
+    batch_size = work.settings.train.batch_size
+    whole = Least.of(work, 1, batch_size, remat=False).total * batch_size
     return Candidate(
         settings=degrees._asdict(),
         devices=degrees.workers * degrees.devices,
@@ -246,8 +250,8 @@ def _candidate(work: Work, chosen: Key, degrees: Degrees, starts: list[int]) -> 
 
 
 def _losses(work: Work, degrees: Degrees, starts: list[int]) -> Losses:
-    stages, examples = degrees.stages, work.rows(degrees) * degrees.microbatches
-    examples *= degrees.accumulate
+    stages, rows = degrees.stages, work.rows(degrees)
+    examples = rows * degrees.microbatches * degrees.accumulate
     passes, after = work.passes(degrees, starts), sum(work.exchange(degrees, starts))
     of_devices = [
         sum(passes.forward[device::stages]) + sum(passes.backward[device::stages])
@@ -255,8 +259,8 @@ def _losses(work: Work, degrees: Degrees, starts: list[int]) -> Losses:
     ]
     count = degrees.accumulate * degrees.microbatches
     mean, slowest = count * passes.work / stages, count * max(of_devices)
-    kept = examples * Least.of(work, degrees.shards, remat=False).total / stages
-    least = examples * Least.of(work, 1, remat=False).total / (stages * degrees.shards)
+    kept = examples * Least.of(work, degrees.shards, rows, remat=False).total / stages
+    least = examples * Least.of(work, 1, rows, remat=False).total / (stages * degrees.shards)
     step = work.length(degrees, starts)
     return Losses(
         computation=least,
@@ -286,5 +290,7 @@ def _reason(slower: Candidate, best: Candidate) -> str:
     name = max(more, key=lambda each: more[each])
     if more[name] < _CLEAR * best.step or slower.step <= best.step:
         return "" if slower.step <= best.step * (1 + _CLEAR) else "several small losses"
-    label = _REASONS.get(name, f"{slower.devices:,} of {best.devices:,} devices")
+    label = _REASONS.get(name, "small microbatches")
+    if name == "computation" and slower.devices < best.devices:
+        label = f"{slower.devices:,} of {best.devices:,} devices"
     return f"{label}: +{more[name] / best.step:.1%} of the best step"

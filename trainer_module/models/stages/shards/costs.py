@@ -15,14 +15,12 @@ from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.stages import blank, graph_operations, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
 from stagecraft.trainer_module.models.stages.shards import group as groups
-from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.group import ALL_SHARDS, ONE_SHARD, Traced
 from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
-
-_SCOPE = "shard_of_layers"
 
 
 def with_shards(
-    found: Sequence[StageCost], pieces: Sequence[keras.Model], shards: ModelShards
+    found: Sequence[StageCost], pieces: Sequence[keras.Model], model: keras.Model, count: int
 ) -> list[StageCost]:
     """The costs of consecutive pieces of a model, with what shards divide of them.
 
@@ -30,53 +28,65 @@ def with_shards(
 
     Args:
         found: the costs of each piece, without shards.
-        pieces: built models.
-        shards: how the layers of the model are divided.
+        pieces: of the model, which is built.
+        count: number of shards.
+
+    Raises:
+        SettingError: as :class:`ModelShards`.
     """
-    group = _Counting(shards.count)
-    result: list[StageCost] = []
+    group, flops = _Counting(count), []
 
-    def call(hidden: Nest) -> Nest:
-        step, rows = tf.constant(0, tf.int64), tf.range(1, dtype=tf.int64)
-        graph = tf.compat.v1.get_default_graph()
-        for cost, piece in zip(found, pieces, strict=True):
-            before = len(graph.get_operations())
-            group.begin()
-            with groups.active(group), random_scope(step, rows), shards.dividing(piece, {}):
-                hidden = piece(hidden, training=False)
-            ops = [op for op in graph.get_operations()[before:] if _SCOPE in op.name]
-            divided = [v for v in piece.variables if id(v) in shards.splits]
-            result.append(
-                dataclasses.replace(
-                    cost,
-                    split_parameters=_count(divided),
-                    split_trainable=_count([v for v in divided if v.trainable]),
-                    split_flops=min(cost.flops, graph_operations.flops(ops)),
-                    most_shards=min(
-                        (sum(shards.splits[id(v)].sizes) for v in divided), default=None
-                    ),
-                )
+    def trace(shards: ModelShards) -> None:
+        def call(hidden: Nest) -> Nest:
+            step, rows = tf.constant(0, tf.int64), tf.range(1, dtype=tf.int64)
+            graph, before = tf.compat.v1.get_default_graph(), 0
+            for piece in pieces:
+                group.begin()
+                with groups.active(group), random_scope(step, rows), shards.dividing(piece, {}):
+                    hidden = piece(hidden, training=False)
+                every = graph.get_operations()
+                flops.append(_of_shards(every[before:], count))
+                before = len(every)
+            return hidden
+
+        variables = {id(each): each for piece in pieces for each in piece.variables}
+        specs = inputs.specs(inputs.of(pieces[0]), 1)
+        blank.trace(list(variables.values()), call, specs)
+
+    splits = ModelShards([model], count, trace).splits
+    result = []
+    for cost, piece, own, kept, sent in zip(
+        found, pieces, flops, group.kept, group.sent, strict=True
+    ):
+        divided = [v for v in piece.variables if id(v) in splits]
+        result.append(
+            dataclasses.replace(
+                cost,
+                split_parameters=_count(divided),
+                split_trainable=_count([v for v in divided if v.trainable]),
+                split_flops=min(cost.flops, own),
+                split_activation_bytes=min(cost.activation_bytes, kept),
+                most_shards=min((sum(splits[id(v)].sizes) for v in divided), default=None),
+                shard_bytes=sent,
             )
-        return hidden
-
-    specs = inputs.specs(inputs.of(pieces[0]), 1)
-    variables = {id(each): each for piece in pieces for each in piece.variables}
-    blank.trace(list(variables.values()), call, specs)
-    return [
-        dataclasses.replace(
-            each,
-            split_activation_bytes=min(each.activation_bytes, kept),
-            shard_bytes=sent,
         )
-        for each, kept, sent in zip(result, group.kept, group.sent, strict=True)
-    ]
+    return result
 
 
-class _Counting(ShardGroup):
+def _of_shards(ops: Sequence[tf.Operation], count: int) -> int:
+    """Floating-point operations of all shards."""
+    one, each = (
+        graph_operations.flops(op for op in ops if name in op.name)
+        for name in (ONE_SHARD, ALL_SHARDS)
+    )
+    return one + count * each
+
+
+class _Counting(Traced):
     """Shards of one device that count, for each piece, what would go between devices."""
 
     def __init__(self, count: int):
-        super().__init__([lambda: tf.name_scope(_SCOPE)] * count)
+        super().__init__(count)
         self.kept: list[int] = []
         """Bytes of divided tensors."""
         self.sent: list[int] = []

@@ -25,6 +25,10 @@ _UNARY = {"Cast", "Identity", "Relu", "Relu6", "Elu", "Selu", "Sigmoid", "Tanh",
 """Ops of a graph that treat each entry by itself, and are repeated on the pieces."""
 
 
+ONE_SHARD, ALL_SHARDS = "one_shard_of_a_trace", "all_shards_of_a_trace"
+"""Name scopes of :class:`Traced`: of ops of one shard, and of ops that stand for all shards."""
+
+
 class ShardGroup:
     """The shards of a stage during a pass."""
 
@@ -127,6 +131,25 @@ class ShardGroup:
         made = self.map(lambda _, piece: getattr(tf.raw_ops, kind)(**attributes(piece)), before)
         self._known[id(tensor)] = tensor, made
         return made
+
+
+class Traced(ShardGroup):
+    """Shards of one device, for traces that show what a layer would do, and compute nothing."""
+
+    def __init__(self, count: int):
+        super().__init__([contextlib.nullcontext] * count)
+
+    def map(self, function: Callable[..., Any], *arguments: Sequence[tf.Tensor]) -> list[Any]:
+        """As the base; the first shard stands for all if they do the same."""
+        shapes = [[tensor.shape for tensor in tensors] for tensors in zip(*arguments, strict=True)]
+        if any(each != shapes[0] for each in shapes):
+            with tf.name_scope(ONE_SHARD):
+                return super().map(function, *arguments)
+        with tf.name_scope(ALL_SHARDS):
+            return super().map(function, *(each[:1] for each in arguments)) * self.count
+
+    def _call(self, function: Callable[..., Any], shard: int, tensors: Sequence[tf.Tensor]) -> Any:
+        return function(*tensors)  # nobody takes a gradient
 
 
 def _placed(

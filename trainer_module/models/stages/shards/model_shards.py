@@ -21,7 +21,7 @@ from stagecraft.trainer_module.models.stages import blank, inputs
 from stagecraft.trainer_module.models.stages.shards import group as groups
 from stagecraft.trainer_module.models.stages.shards import refusal
 from stagecraft.trainer_module.models.stages.shards.call import LayerCall, Weights
-from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shards.group import ShardGroup, Traced
 from stagecraft.trainer_module.models.stages.shards.parts import Part
 from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
 from stagecraft.trainer_module.models.stages.shards.split import Slice, Split
@@ -49,12 +49,19 @@ class Ruled(NamedTuple):
 class ModelShards:
     """The division of a model's layers over shards."""
 
-    def __init__(self, models: Sequence[keras.Model], count: int):
+    def __init__(
+        self,
+        models: Sequence[keras.Model],
+        count: int,
+        trace: Callable[[ModelShards], None] | None = None,
+    ):
         """Chooses how to divide each layer.
 
         Args:
             models: the parts of the model, in order; all are built.
             count: number of shards.
+            trace: traces the models, whose layers the given object divides; None: each model by
+                itself.
 
         Raises:
             SettingError: no layer can be divided, or most of a stage is in one that cannot.
@@ -73,8 +80,11 @@ class ModelShards:
         """Id of a divided variable -> its slices."""
         self.reasons: dict[str, str] = {}
         """Path of a layer that stays whole in spite of its rule -> why."""
-        for model in models:
-            self._choose(model)
+        if trace is not None:
+            trace(self)
+        else:
+            for model in models:
+                self._choose(model)
         refusal.check(models, count, self.splits, self.reasons)
 
     def ways(self) -> dict[str, Way]:
@@ -122,7 +132,7 @@ class ModelShards:
 
     def _choose(self, model: keras.Model) -> None:
         """Traces a model, whose first call of each layer chooses the layer's way."""
-        group = ShardGroup([contextlib.nullcontext] * self.count)
+        group = Traced(self.count)
 
         def call(given: Any) -> Any:
             step, rows = tf.constant(0, tf.int64), tf.range(_EXAMPLES, dtype=tf.int64)

@@ -17,7 +17,7 @@ def found(model: keras.Model, count: int = 2) -> dict[str, StageCost]:
     cuts = next(iter(partition.all_cuts(model, 1, [], 1)))
     pieces = partition.split(model, cuts)
     each = costs.stage_costs(pieces, inputs.of(model))
-    return {cost.first: cost for cost in with_shards(each, pieces, ModelShards([model], count))}
+    return {cost.first: cost for cost in with_shards(each, pieces, model, count)}
 
 
 def test_a_pair_sends_its_input_and_its_output_once():
