@@ -6,13 +6,17 @@ import functools
 import os
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
+from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
@@ -53,6 +57,7 @@ class TrainingContext:
             precision=settings.parallel.precision,
             on_loaded=self._note_loaded,
             task=self.task,
+            adapt_to=functools.partial(self._first_inputs, arguments),
         )
         self.build_blank = functools.partial(
             assemble,
@@ -61,7 +66,7 @@ class TrainingContext:
             precision=settings.parallel.precision,
             task=self.task,
         )
-        """Builds the model without initial weights, for code that assigns others."""
+        """Builds the model without initial or adapted weights, for code that assigns others."""
         self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
 
     def check_loss(self) -> None:
@@ -75,6 +80,12 @@ class TrainingContext:
         batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
         outputs = self.build_blank()(batch.inputs, training=False)
         chosen.verify(self.task, self._train, outputs, batch.targets)
+
+    def _first_inputs(self, arguments: ModelArguments) -> Nest:
+        """The first inputs in the order of the files: every process reads the same."""
+        specs = tf.nest.flatten(self.task.input_specs(arguments))
+        count = min(adapting.count(spec.shape) for spec in specs)
+        return input_data.first(self._train_files, self.transform, count, self.task).inputs
 
     def _note_loaded(self, loaded: Loaded) -> None:
         self.loaded = loaded

@@ -12,7 +12,7 @@ from stagecraft.trainer_module.settings import TrainSettings
 
 START, END = 0.2, 0.07
 """The first and the last rate, as shares of the peak: those of ``airbench94`` (Jordan 2024, "94% on
-CIFAR-10 in 3.29 seconds on a single GPU", listing 4)."""
+CIFAR-10 in 3.29 seconds on a single GPU")."""
 
 
 class Triangular(RateSchedule):
