@@ -115,6 +115,7 @@ def run_fn(fn_args: Any) -> None:
                 context.schema_path,
                 losses=chosen.make(context.task, train),
                 with_keras=train.export_keras,
+                test_time_augment=train.test_time_augment,
             )
             record.write(
                 run_dir,

@@ -58,6 +58,13 @@ class TrainingSettings(Settings):
                 f"has no effect: the task {self.task.name} has no classes",
                 "train.label_smoothing: 0",
             )
+        if self.train.test_time_augment and not self.task.found.mixes:
+            raise SettingError(
+                "train.test_time_augment",
+                self.train.test_time_augment,
+                f"does not work with the task {self.task.name}, only with pictures",
+                "train.test_time_augment: none",
+            )
         if self.parallel.zero and not registries.OPTIMIZERS.get(self.train.optimizer).elementwise:
             raise SettingError(
                 "parallel.zero",
