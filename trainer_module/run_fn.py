@@ -13,6 +13,7 @@ from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.planning import precision
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
@@ -61,6 +62,16 @@ def run_fn(fn_args: Any) -> None:
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
+        choice = precision.choose(
+            settings,
+            devices,
+            lambda name: context.build_blank(precision=name),
+            precision.of_checkpoints(checkpoints),
+        )
+        settings = precision.applied(settings, choice)
+        parallel, context.precision = settings.parallel, settings.parallel.precision
+        if choice:
+            reporter.chosen(choice.precision, choice.reason)
         engine = make_engine(connected, devices, settings, context.total, context.build_model)
         loop = Loop(
             engine,
@@ -125,6 +136,7 @@ def run_fn(fn_args: Any) -> None:
                 examples=context.examples,
                 plan=engine.plan,
                 loaded=context.loaded,
+                choice=choice,
                 seconds=timer.seconds(),
             )
         # Barrier: a process that exits early looks like a crash to its peers.

@@ -59,6 +59,7 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
+    settings = settings.definite
     parallel = settings.parallel
     named = parallel.cuts != "auto"
     parts = parallel.model_parts

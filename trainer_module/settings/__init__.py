@@ -98,6 +98,11 @@ class TrainingSettings(Settings):
         """A copy whose task needs no schema for its loss."""
         return self.model_copy(update={"task": self.task.resolved(schema_path)})
 
+    @property
+    def definite(self) -> Self:
+        """A copy with float32 for ``parallel.precision: auto``, for all but a training."""
+        return self.model_copy(update={"parallel": self.parallel.definite})
+
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
