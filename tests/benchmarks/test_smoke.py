@@ -50,6 +50,11 @@ RUNS = {
         "--model cnn --stages 2 --rounds 1 --batch 2",
         rf"^cnn +2 +{NUMBER} +{NUMBER} +{NUMBER} \(",
     ),
+    "recipe": (
+        "{archives}/cifar-10-binary.tar.gz --seeds 1 --epochs 0.2 --variant flip "
+        "--set train.model=airbench_2_2_2 --set train.batch_size=16",
+        rf"^flip +accuracy {NUMBER} +- recipe [+]?{NUMBER} .* +seconds / recipe {NUMBER} \(",
+    ),
     "remat": (
         "--model cnn --batch 4 --microbatches 1",
         r"^ +less .* \d+ of \d+ arrays differ",
@@ -80,7 +85,7 @@ RUNS = {
 
 FULL = (
     *("data_size", "input_data", "pipeline_overhead", "remat"),
-    *("soak", "stages", "step_start", "taxi", "workers"),
+    *("recipe", "soak", "stages", "step_start", "taxi", "workers"),
 )
 """Half a minute to two minutes each."""
 
