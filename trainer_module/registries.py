@@ -108,7 +108,7 @@ def augmentations(value: Any) -> list[str]:
     """Names of ``train.augment``, a list or a comma-separated text, in the order of application.
 
     Raises:
-        SettingError: it is neither, or there is no such augmentation.
+        SettingError: it is neither, there is no such augmentation, or two exclude each other.
     """
     if not isinstance(value, (str, list, tuple)):
         raise SettingError(
@@ -124,6 +124,11 @@ def augmentations(value: Any) -> list[str]:
     if len(mixing) > 1:
         problem = "exclude each other: both mix two images"
         raise SettingError(AUGMENTATIONS.setting, ",".join(mixing), problem, mixing[0])
+    for entry in entries:
+        if undone := [name for name in entry.excludes if name in found]:
+            pair = ",".join([entry.name, *undone])
+            problem = "exclude each other: one undoes the other"
+            raise SettingError(AUGMENTATIONS.setting, pair, problem, entry.name)
     return found
 
 

@@ -14,6 +14,7 @@ from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.planning import precision
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -65,6 +66,16 @@ def run_fn(fn_args: Any) -> None:
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
+        choice = precision.choose(
+            settings,
+            devices,
+            lambda name: context.build_blank(precision=name),
+            precision.of_checkpoints(checkpoints),
+        )
+        settings = precision.applied(settings, choice)
+        parallel, context.precision = settings.parallel, settings.parallel.precision
+        if choice:
+            reporter.chosen(choice.precision, choice.reason)
         engine = make_engine(connected, devices, settings, context.total, context.build_model)
         loop = Loop(
             engine,
@@ -119,6 +130,7 @@ def run_fn(fn_args: Any) -> None:
                 context.schema_path,
                 losses=chosen.make(context.task, train),
                 with_keras=train.export_keras,
+                test_time_augment=train.test_time_augment,
             )
             record.write(
                 run_dir,
@@ -129,6 +141,7 @@ def run_fn(fn_args: Any) -> None:
                 plan=engine.plan,
                 search=search,
                 loaded=context.loaded,
+                choice=choice,
                 seconds=timer.seconds(),
             )
         # Barrier: a process that exits early looks like a crash to its peers.

@@ -181,7 +181,18 @@ def compile_arguments(model: keras.Model) -> Mapping[str, Any]:
 
 
 def precision_of(model: Any, parallel: ParallelSettings) -> str:
-    """``parallel.precision``; if it is not set, the precision of the model's own layers."""
+    """``parallel.precision``; if it is not set, the precision of the model's own layers.
+
+    Raises:
+        SettingError: ``parallel.precision`` is ``auto``, which is for pipelines.
+    """
+    if parallel.precision == "auto":
+        raise SettingError(
+            "parallel.precision",
+            "auto",
+            "is for pipelines and stagecraft.train",
+            "mixed_bfloat16 or float32",
+        )
     if "precision" in parallel.model_fields_set or not isinstance(model, keras.Model):
         return parallel.precision
     dtypes = {str(weight.dtype) for weight in model.weights if "float" in str(weight.dtype)}

@@ -47,7 +47,7 @@ def build(
         settings.train,
         model_arguments.find(settings),
         scope,
-        settings.parallel.precision,
+        settings.parallel.definite.precision,
         on_loaded=loaded.append,
         task=settings.task.found,
     )

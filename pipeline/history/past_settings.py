@@ -51,8 +51,9 @@ def defaults() -> Flat:
 
 def base(pipeline: str) -> tuple[str, Flat]:
     """The preset with the pipeline's name, or ``defaults`` if there is none; and its settings."""
-    preset = pipeline.replace("-", "_")  # a pipeline's name has no underscore
-    if preset in pipeline_settings.presets():
+    for preset in pipeline_settings.presets():
+        if preset.replace("_", "-") != pipeline:  # a pipeline's name has no underscore
+            continue
         return preset, flat(pipeline_settings.recorded(pipeline_settings.load(preset)))
     return "defaults", defaults()
 

@@ -54,6 +54,11 @@ RUNS = {
         "",
         rf"^\d+ predictions: median error {NUMBER}, largest {NUMBER}, \d+ above ",
     ),
+    "recipe": (
+        "{archives}/cifar-10-binary.tar.gz --seeds 1 --epochs 0.2 --variant flip "
+        "--set train.model=airbench_2_2_2 --set train.batch_size=16",
+        rf"^flip +accuracy {NUMBER} +- recipe [+]?{NUMBER} .* +seconds / recipe {NUMBER} \(",
+    ),
     "remat": (
         "--model cnn --batch 4 --microbatches 1",
         r"^ +less .* \d+ of \d+ arrays differ",
@@ -92,7 +97,7 @@ RUNS = {
 
 FULL = (
     *("data_size", "input_data", "pipeline_overhead", "remat"),
-    *("soak", "stages", "step_start", "taxi", "workers"),
+    *("recipe", "soak", "stages", "step_start", "taxi", "workers"),
 )
 """Half a minute to two minutes each."""
 

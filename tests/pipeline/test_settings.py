@@ -104,3 +104,17 @@ def test_settings_travel_flat_and_come_back():
     assert "train_steps" not in flat  # None is left out
     back = TrainingSettings.from_flat(flat)
     assert (back.train, back.parallel) == (settings.train, settings.parallel)
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "cifar100"])
+def test_the_fast_presets_have_the_rates_of_airbench94(preset):
+    """Upstream gives rates for 1,024 examples, decoupled from the momentum."""
+    train = load(preset).train
+    scale = 1 + 1 / (1 - train.momentum)
+    kilobatches = train.batch_size / 1024
+    assert train.learning_rate == pytest.approx(11.5 / scale * kilobatches)
+    # Upstream adds the decay to the gradient: the momentum repeats it 1 / (1 - momentum) times.
+    decay = 0.0153 / scale / (1 - train.momentum) * kilobatches
+    assert train.learning_rate * train.weight_decay == pytest.approx(decay, rel=0.01)
+    assert (train.momentum, train.label_smoothing) == (0.85, 0.2)
+    assert train.multipliers == {"norm/beta": 64}

@@ -28,6 +28,7 @@ FREE = frozenset(
         "train_keep",
         "train_memory_limit_mb",
         "train_resume_id",
+        "train_test_time_augment",  # of the export alone
     }
 )
 """Settings of ``train:`` that can always change."""

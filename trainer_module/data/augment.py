@@ -37,10 +37,16 @@ class Draws:
 
     def __init__(self, seed: int, epoch: tf.Tensor, ids: tf.Tensor, first: int):
         """``epoch``, ``ids``: int64 ``[batch]``; ``first``: number of the first draw."""
+        self.epoch = epoch
+        self._seed, self._ids = seed, ids
         state = mix(u64(tf.constant(seed, tf.int64)))
         state = mix(state + u64(epoch))
         self._state = mix(state + u64(ids))
         self._first = first
+
+    def in_all_epochs(self) -> Draws:
+        """Draws that depend on seed and id alone: those of the first epoch."""
+        return Draws(self._seed, tf.zeros_like(self.epoch), self._ids, self._first)
 
     def __call__(self, draw: int, bound: int) -> tf.Tensor:
         """The numbered draw, uniform over ``0 <= value < bound``: int32 ``[batch, 1]``."""

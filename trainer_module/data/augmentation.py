@@ -21,6 +21,9 @@ class Augmentation(Entry):
     mixes: bool = False
     """Whether it is a :class:`Mixing`."""
 
+    excludes: tuple[str, ...] = ()
+    """Names of augmentations that would undo it."""
+
     @property
     def first_draw(self) -> int:
         """Number of its first draw; depends only on its name, so augmentations are independent."""
@@ -35,7 +38,7 @@ class Augmentation(Entry):
         Args:
             images: float32 ``[batch, height, width, channels]``; zero is the mean.
             draws: :class:`~stagecraft.trainer_module.data.augment.Draws`: ``draws(0, 2)`` is 0 or 1
-                for each image, int32 ``[batch, 1]``.
+                for each image, int32 ``[batch, 1]``; ``draws.epoch`` is int64 ``[batch]``.
 
         Returns:
             float32 of the same shape.

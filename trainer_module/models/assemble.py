@@ -24,6 +24,7 @@ from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.settings import TrainSettings
@@ -40,11 +41,13 @@ def assemble(
     precision: str = "float32",
     on_loaded: Callable[[Loaded], None] = lambda _: None,
     task: Task = PICTURES,
+    adapt_to: Callable[[], Nest] | None = None,
 ) -> keras.Model:
     """Builds ``train.model``.
 
-    Seeds everything with ``train.seed``. ``train.initial_weights`` then replace the random weights.
-    ``train.frozen`` freezes layers and weights.
+    Seeds everything with ``train.seed``. Layers that adapt to the training data then do so.
+    ``train.initial_weights`` replace the random and the adapted weights. ``train.frozen`` freezes
+    layers and weights.
 
     Args:
         arguments: of the model's function, as ``task`` gives them.
@@ -52,11 +55,13 @@ def assemble(
             this function clears Keras's session, and the scope with it.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
             dtype policy, for layers without a policy.
+        adapt_to: gives inputs of the model, for layers that adapt to them (see
+            :mod:`~stagecraft.trainer_module.models.layers.adapting`); None: they do not.
 
     Raises:
         UserError: there is no such model, it gives no logits, it has nothing to train, two
-            variables have the same path, the initial weights do not match it, or a pattern of
-            the settings matches none of its variables.
+            variables have the same path, the initial weights do not match it, a layer cannot
+            adapt, or a pattern of the settings matches none of its variables.
     """
     initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
@@ -77,6 +82,8 @@ def assemble(
         inputs.note(model, task.input_specs(arguments))
         _check(model, train.model)
         patterns.apply(train, model)
+        if adapt_to is not None:
+            adapting.adapt(model, adapt_to)
         for variable in model.weights:
             if variable.path in initial:
                 variable.assign(initial[variable.path])

@@ -23,6 +23,7 @@ def check(
         _virtual_stages(parallel)
         _shards(parallel, strategy)
         _zero(parallel, strategy)
+    _precision(parallel, strategy)
     refuse(parallel)
     _workers(parallel, strategy)
     _devices(parallel, strategy)
@@ -170,6 +171,26 @@ def _zero(parallel: ParallelSettings, strategy: Capabilities) -> None:
             "divides the slots among replicas, but there is one",
             "parallel.replicas: 2, or parallel.zero: 0",
         )
+
+
+def _precision(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    """Refuses a precision that several processes, each on its device, could choose differently."""
+    if parallel.precision != "auto":
+        return
+    if parallel.evaluator:
+        several = "parallel.evaluator: true"
+    elif parallel.workers > 1:
+        several = f"parallel.workers: {parallel.workers}"
+    elif strategy.several_processes and not strategy.in_step:
+        several = f"parallel.strategy: {strategy.name}"
+    else:
+        return
+    raise SettingError(
+        "parallel.precision",
+        "auto",
+        f"is the choice of one process, but {several} makes several",
+        "parallel.precision: mixed_bfloat16 or float32",
+    )
 
 
 def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:

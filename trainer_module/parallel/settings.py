@@ -92,9 +92,10 @@ class ParallelSettings(Settings):
         description="algorithm that sums gradients; mirrored supports nccl, hierarchical_copy and "
         "one_device, multi_worker_mirrored and grid support ring and nccl",
     )
-    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
+    precision: Literal["auto", "float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
         default="float32",
-        description="dtype of the computation; mixed: 16 bits, with float32 weights",
+        description="dtype of the computation; mixed: 16 bits, with float32 weights; auto: "
+        "mixed_bfloat16 if the device has it and a timed step is faster, otherwise float32",
     )
     jit: bool = Field(default=False, description="compile the model with XLA, each stage by itself")
     remat: bool = Field(
@@ -201,6 +202,11 @@ class ParallelSettings(Settings):
     def devices_per_worker(self) -> int:
         """Number of devices of each worker."""
         return self.replicas * self.stages * self.shards
+
+    @property
+    def definite(self) -> ParallelSettings:
+        """A copy with float32 for ``precision: auto``, for all but a training."""
+        return self.model_copy(update={"precision": "float32"} if self.precision == "auto" else {})
 
     @property
     def model_parts(self) -> int:

@@ -90,6 +90,7 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
         UserError: there is no such name, nothing is configured, or a named topology does not go
             together with the settings.
     """
+    settings = settings.definite
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     own = not _is_reference(settings.parallel)
     if "all" in wanted:
@@ -116,6 +117,7 @@ def description(case: Case) -> str:
 
 def configured(settings: TrainingSettings, *, steps: int, batch_size: int) -> Case | None:
     """The settings' own topology; None where it is one device that takes each batch at once."""
+    settings = settings.definite
     if _is_reference(settings.parallel):
         return None
     return _case(CONFIGURED, settings, steps, batch_size, True)

@@ -73,6 +73,16 @@ def piece_times(
     return [times_of[cost.kind] for cost in costs]
 
 
+def pass_seconds(
+    models: Sequence[keras.Model], *, examples: int, device: str, jit: bool, remat: bool
+) -> list[float]:
+    """Median seconds of a forward and a backward pass through each whole model, in turns."""
+    runs = [_runs(Stage(each, jit=jit, remat=remat), examples, device)[1] for each in models]
+    for run in runs:
+        _wait(run())  # traces it
+    return _medians(runs)
+
+
 def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
     """Two functions: forward; forward and backward."""
     with tf.device(device):

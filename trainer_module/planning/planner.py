@@ -50,6 +50,7 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
+    settings = settings.definite
     ready = prepared.prepare(
         model,
         settings,

@@ -58,11 +58,13 @@ def prepare(
     Raises:
         UserError: the cuts that the settings name are not possible.
     """
+    settings = settings.definite
     parallel = settings.parallel
     named = parallel.cuts != "auto"
     parts = parallel.model_parts
     chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
-    for names in partition.all_cuts(model, parts, chosen, parallel.virtual_stages):
+    *few, last = partition.all_cuts(model, parts, chosen, parallel.virtual_stages)
+    for names in [*(names for names in few if len(names) + 1 >= max(2, parts)), last]:
         pieces = partition.split(model, names)
         stage_costs = costs.stage_costs(pieces, inputs.of(model))
         if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):

@@ -5,6 +5,7 @@
     {"event": "phase", "phase": "train"}        or evaluate, save, done, export
     {"event": "progress", "phase": "train", …}  metrics of the steps since the last event
     {"event": "progress", "phase": "resume", …} the checkpoint that training resumes from
+    {"event": "progress", "phase": "precision", …} the choice of parallel.precision: auto
     {"event": "failed", "message": …}           why the process is about to end
     {"event": "done"}                           its work is done
 

@@ -21,6 +21,9 @@ STANDSTILL_STEPS = 20.0
 LONGEST_SECONDS = 3600.0
 """Limit for phases of unknown length: the first steps, an evaluation, a checkpoint, an export."""
 
+_BEFORE = ("resume", "precision")
+"""Phases of progress before the first step."""
+
 
 @dataclasses.dataclass
 class _State:
@@ -60,7 +63,7 @@ class LivenessMonitor:
         state.heard = now
         if event["event"] == "started":
             state.started = True
-        elif event["event"] == "progress" and event.get("phase") != "resume":
+        elif event["event"] == "progress" and event.get("phase") not in _BEFORE:
             state.longest = max(state.longest, now - state.since)
         elif event["event"] == "phase":
             state.phase = event["phase"]

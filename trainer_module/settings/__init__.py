@@ -59,6 +59,13 @@ class TrainingSettings(Settings):
                 "train.label_smoothing: 0",
             )
         self._check_elementwise()
+        if self.train.test_time_augment and not self.task.found.mixes:
+            raise SettingError(
+                "train.test_time_augment",
+                self.train.test_time_augment,
+                f"does not work with the task {self.task.name}, only with pictures",
+                "train.test_time_augment: none",
+            )
         if self.parallel.evaluator:
             self._check_evaluator()
         if self.train.steps is not None:  # epochs are known with the data
@@ -96,6 +103,11 @@ class TrainingSettings(Settings):
     def resolved(self, schema_path: str) -> Self:
         """A copy whose task needs no schema for its loss."""
         return self.model_copy(update={"task": self.task.resolved(schema_path)})
+
+    @property
+    def definite(self) -> Self:
+        """A copy with float32 for ``parallel.precision: auto``, for all but a training."""
+        return self.model_copy(update={"parallel": self.parallel.definite})
 
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""

@@ -136,6 +136,11 @@ class TrainSettings(Settings):
         description="for mixup and cutmix: the share of an image in its mixture has the "
         "distribution Beta(mix_alpha, mix_alpha)",
     )
+    test_time_augment: Literal["flip", "flip_translate"] | None = Field(
+        None,
+        description="the exported model averages its logits over views of a picture; flip: also "
+        "the mirror image; flip_translate: six views, also moved by a pixel",
+    )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
         description="memory: a full shuffle of examples held in memory; stream: shuffled files and "
@@ -253,6 +258,12 @@ class TrainSettings(Settings):
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
         return ",".join(registries.augmentations(value))
+
+    @field_validator("test_time_augment", mode="before")
+    @classmethod
+    def _parse_test_time_augment(cls, value: Any) -> Any:
+        """Accepts ``none`` and ``false``."""
+        return None if value in ("", "none", "false", False) else value
 
     @property
     def skipped_weights(self) -> tuple[str, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import os
+from contextlib import AbstractContextManager
 from typing import Any
 
+import keras
+import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
@@ -46,23 +50,30 @@ class TrainingContext:
             raise UserError(str(error)) from None
         self.loaded: Loaded | None = None
         """The initial weights, after the model was built; None: random ones."""
-        self.build_model = functools.partial(
-            assemble,
-            train,
-            arguments,
-            precision=settings.parallel.precision,
+        self._arguments = arguments
+        self.precision = settings.parallel.definite.precision
+        """Of models that are built from now on."""
+        self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def build_model(self, scope: AbstractContextManager[Any] | None = None) -> keras.Model:
+        """Builds the model in a strategy's scope."""
+        return assemble(
+            self._train,
+            self._arguments,
+            scope,
+            self.precision,
             on_loaded=self._note_loaded,
             task=self.task,
+            adapt_to=self._first_inputs,
         )
-        self.build_blank = functools.partial(
-            assemble,
-            train.without_initial_weights(),
-            arguments,
-            precision=settings.parallel.precision,
-            task=self.task,
-        )
-        """Builds the model without initial weights, for code that assigns others."""
-        self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def build_blank(
+        self, scope: AbstractContextManager[Any] | None = None, precision: str | None = None
+    ) -> keras.Model:
+        """Builds the model without initial or adapted weights, for code that assigns others."""
+        train = self._train.without_initial_weights()
+        precision = precision or self.precision
+        return assemble(train, self._arguments, scope, precision, task=self.task)
 
     def check_loss(self) -> None:
         """Checks a loss of ``train.loss`` on the first examples and a new model.
@@ -75,6 +86,12 @@ class TrainingContext:
         batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
         outputs = self.build_blank()(batch.inputs, training=False)
         chosen.verify(self.task, self._train, outputs, batch.targets)
+
+    def _first_inputs(self) -> Nest:
+        """The first inputs in the order of the files: every process reads the same."""
+        specs = tf.nest.flatten(self.task.input_specs(self._arguments))
+        count = min(adapting.count(spec.shape) for spec in specs)
+        return input_data.first(self._train_files, self.transform, count, self.task).inputs
 
     def _note_loaded(self, loaded: Loaded) -> None:
         self.loaded = loaded

@@ -30,6 +30,7 @@ paths, in the same order.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -50,7 +51,7 @@ from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PAT
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.loss.loss import Losses
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, keras_file
+from stagecraft.trainer_module.training import assets, keras_file, views
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -65,6 +66,7 @@ def export(
     *,
     losses: Losses | None = None,
     with_keras: bool = False,
+    test_time_augment: str | None = None,
 ) -> None:
     """Writes the SavedModel to ``folder``, whole or not at all.
 
@@ -75,7 +77,9 @@ def export(
         weights: variable path -> value, as ``Engine.weights`` returns them.
         schema_path: TFDV schema (text proto), for the names of classes.
         losses: of the training; None: those of the task.
-        with_keras: also write ``assets.extra/model.keras``.
+        with_keras: also write ``assets.extra/model.keras``, without test-time augmentation.
+        test_time_augment: of the settings; the signatures of pictures then give the mean of the
+            logits of several views.
 
     Raises:
         UserError: the disk is full, ``folder`` is not writable, or Keras cannot load the model
@@ -89,7 +93,8 @@ def export(
     # All that the signatures use must be reachable from the module.
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
-    served = _served(model, loader.apply_transform_model, transform, task, schema_path)
+    call = views.averaged(functools.partial(model, training=False), test_time_augment)
+    served = _served(call, loader.apply_transform_model, transform, task, schema_path)
     signatures = _signatures(model, served, task, losses or chosen.make(task, TrainSettings()))
     with atomic_folder(folder) as aside:
         try:
@@ -123,15 +128,12 @@ class _Loader(SavedModelLoader):
 
 
 def _served(
-    model: keras.Model,
+    call: Callable[[Nest], Nest],
     transform: Callable[[Tensors], Tensors],
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
 ) -> Served:
-    def call(inputs: Nest) -> Nest:
-        return model(inputs, training=False)
-
     def predict(raw: Tensors) -> Tensors:
         inputs = task.batch(transform(raw), weights=None).inputs
         return task.outputs(call(inputs), schema_path)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.plan import Plan
+    from stagecraft.trainer_module.planning.precision import Choice
     from stagecraft.trainer_module.planning.search.found import Found
     from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -64,6 +65,7 @@ def write(
     plan: Plan | None = None,
     search: Found | None = None,
     loaded: Loaded | None = None,
+    choice: Choice | None = None,
     seconds: dict[str, float] | None = None,
 ) -> None:
     """Writes ``folder/record.json``.
@@ -72,6 +74,7 @@ def write(
         examples: split -> number of examples.
         plan: the prediction for a model in stages.
         search: what ``parallel.strategy: auto`` chose from, the best first; None: it did not.
+        choice: the choice of ``parallel.precision: auto``; None: the settings name a precision.
         loaded: the report on ``train.initial_weights``; None: none were loaded.
         seconds: of each phase of the last attempt: train, evaluate, save, export.
     """
@@ -84,6 +87,7 @@ def write(
         "plan": dataclasses.asdict(plan) if plan else None,
         "search": dataclasses.asdict(search) if search else None,
         "initial_weights": loaded._asdict() if loaded else None,
+        "precision": choice._asdict() if choice else None,
         "seconds": seconds or {},
         "settings": settings.flat(),
         "topology": dataclasses.asdict(topology),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from stagecraft.pipeline.local.events import Event
 
-NOTICES = ("restart", "resume", "export")
+NOTICES = ("restart", "resume", "precision", "export")
 """Phases of progress that happen once; views show them at once and keep them."""
 
 

@@ -25,6 +25,8 @@ def progress_text(event: Event) -> str:
     if phase == "resume":
         complete = ": the training is complete" if done >= total else ""
         return f"resuming from step {done:,} of {total:,}{complete}"
+    if phase == "precision":
+        return f"precision {event['precision']}: {event['reason']}"
     if phase == "export":
         return "exporting the model"
     if phase == "job":

@@ -7,6 +7,7 @@ import pytest
 
 from stagecraft.objects import model
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
 def test_a_function_gets_the_arguments_that_it_has():
@@ -40,3 +41,11 @@ def test_refusals():
     with pytest.raises(UserError) as refused:
         model.compiled(lambda: 1 / 0)
     assert refused.value.setting == "train.model"
+
+
+def test_auto_is_no_precision_of_a_script(messages):
+    built = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    parallel = ParallelSettings(precision="auto")
+    with messages.raises(SettingError) as error:
+        model.precision_of(built, parallel)
+    assert (error.value.setting, error.value.value) == ("parallel.precision", "auto")

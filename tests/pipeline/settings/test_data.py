@@ -35,7 +35,7 @@ def test_a_table_of_a_user():
     assert load(None, (*TABLE, CSV, "data.schema_file=a.pbtxt")).schema_path == "a.pbtxt"
 
 
-@pytest.mark.parametrize("preset", ["cifar10", "taxi", "regression"])
+@pytest.mark.parametrize("preset", ["cifar10", "cifar100", "taxi", "regression"])
 def test_all_settings_can_be_given_again(preset):
     settings = load(preset)
     assert settings.schema_path and settings.schema_path.endswith(f"/{preset}.pbtxt")

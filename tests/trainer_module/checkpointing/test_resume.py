@@ -44,6 +44,7 @@ FREE: dict[str, Any] = {
     "train_early_stopping_patience": 5,
     "train_callbacks": "mine:Printer",
     "train_resume_id": "other",
+    "train_test_time_augment": "flip",
     "train_initial_weights": "other.keras",
     "parallel_strategy": "mirrored",
     "parallel_replicas": 2,

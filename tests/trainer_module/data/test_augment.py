@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from stagecraft.trainer_module.data import augment as module
+from stagecraft.trainer_module.settings import TrainSettings
 
 AUGMENTATIONS = ("crop", "flip", "cutout")
 
@@ -129,6 +131,72 @@ def test_cutout_is_one_hole_of_a_quarter_of_the_side():
     # With a uniform centre: 240 / 32 rows on average, of a deviation of 1.1 each.
     assert heights.mean() == pytest.approx(7.5, abs=4 * 1.1 / 2000**0.5)
     assert widths.mean() == pytest.approx(7.5, abs=4 * 1.1 / 2000**0.5)
+
+
+def _moved(image: np.ndarray) -> dict[bytes, tuple[int, int]]:
+    """Every translation of the picture by a sixteenth of its side, by NumPy's reflection."""
+    side = image.shape[0]
+    margin = side // 16
+    padded = np.pad(image, [(margin, margin), (margin, margin), (0, 0)], mode="reflect")
+    return {
+        padded[top : top + side, left : left + side].tobytes(): (top, left)
+        for top in range(2 * margin + 1)
+        for left in range(2 * margin + 1)
+    }
+
+
+def test_translations_by_up_to_2_pixels_are_reflected_and_all_equally_likely():
+    images = _noise(2500, side=32)
+    results = _augment(images, names=("translate",))
+    pairs = zip(images, results, strict=True)
+    cases = [_moved(image)[result.tobytes()] for image, result in pairs]
+    counts = np.unique(np.array(cases), axis=0, return_counts=True)[1]
+    assert len(counts) == 5 * 5
+    # Chi-squared with 24 degrees of freedom: 51.2 is passed once in a thousand seeds.
+    assert ((counts - 100) ** 2 / 100).sum() < 51.2
+
+
+@pytest.mark.parametrize("side", [1, 8, 15])
+def test_small_pictures_are_not_translated(side):
+    images = _noise(20, side=side)
+    np.testing.assert_array_equal(_augment(images, names=("translate",)), images)
+
+
+def _flipped(images: np.ndarray, epoch: int, names: tuple[str, ...], **more: int) -> np.ndarray:
+    results = _augment(images, epoch=epoch, names=names, **more)
+    same = (results == images).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(results[~same], images[~same][:, :, ::-1])
+    return ~same
+
+
+def test_an_alternating_flip_shows_both_views_in_two_epochs():
+    images = _noise(2000)
+    epochs = [_flipped(images, epoch, ("alternating_flip",)) for epoch in range(5)]
+    for epoch, flipped in enumerate(epochs):
+        np.testing.assert_array_equal(flipped, epochs[0] ^ bool(epoch % 2))
+    # Half of the images begin with the mirror image: a deviation of 22, five at most.
+    assert abs(epochs[0].sum() - 1000) < 112
+    other = _flipped(images, 0, ("alternating_flip",), seed=4)
+    assert 800 < (other != epochs[0]).sum() < 1200
+    random = [_flipped(images, epoch, ("flip",)) for epoch in range(2)]
+    assert 800 < (random[0] == random[1]).sum() < 1200
+
+
+def test_an_alternating_flip_at_the_seam_of_two_epochs():
+    """A batch holds the end of an epoch and the beginning of the next: each by its own."""
+    images, epochs = _noise(60), np.arange(60) % 3
+    whole = _augment(images, epoch=epochs, names=("alternating_flip",))
+    for epoch in range(3):
+        alone = _augment(images, epoch=epoch, names=("alternating_flip",))
+        np.testing.assert_array_equal(whole[epochs == epoch], alone[epochs == epoch])
+
+
+@pytest.mark.parametrize("names", ["flip,alternating_flip", ["alternating_flip", "flip", "crop"]])
+def test_two_flips_exclude_each_other(names, messages):
+    error = refusal(TrainSettings, {"augment": names})
+    assert (error.setting, error.value) == ("train.augment", "alternating_flip,flip")
+    assert error.suggestion == "alternating_flip"
+    messages.check(error)
 
 
 def test_the_draws_stay_what_they_were():

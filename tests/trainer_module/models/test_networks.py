@@ -47,7 +47,7 @@ def test_a_wide_resnet_has_as_many_layers_and_three_shortcuts(depth, width):
     assert _convolutions_and_dense(model) - 1 - len(shortcuts) + 3 == depth
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_2"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_2", "airbench_4_8_6"])
 @pytest.mark.parametrize(("shape", "count"), [((32, 32, 3), 10), ((24, 40, 1), 7)])
 def test_images_of_any_size_give_logits(name, shape, count):
     keras.utils.set_random_seed(0)
@@ -59,7 +59,7 @@ def test_images_of_any_size_give_logits(name, shape, count):
     assert not np.allclose(logits.sum(axis=1), 1)  # no softmax
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1", "airbench_4_8_6"])
 def test_weights_come_from_the_seed(name):
     models = []
     for seed in (1, 1, 2):
@@ -70,14 +70,14 @@ def test_weights_come_from_the_seed(name):
     assert (first != other).any()
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1", "airbench_4_8_6"])
 def test_paths_are_the_same_each_time_and_all_different(name):
     paths = [[variable.path for variable in build(name).variables] for _ in range(2)]
     assert paths[0] == paths[1]
     assert len(set(paths[0])) == len(paths[0])
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1", "airbench_4_8_6"])
 def test_a_clone_and_a_saved_copy_compute_the_same(name, tmp_path):
     model = build(name)
     images = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype(np.float32)

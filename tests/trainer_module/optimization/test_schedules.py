@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
@@ -38,7 +39,45 @@ def test_one_cycle_takes_a_given_warm_up():
     assert rates[0] == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "one_cycle"])
+def test_triangular_rises_from_a_fifth_and_falls_to_seven_percent():
+    rates = _rates(schedule="triangular")
+    rise = 0.2 + 0.8 * np.arange(1, 24) / 23
+    # Up to 6 float32 operations on values up to 1.
+    np.testing.assert_allclose(rates[:23], 0.5 * rise, rtol=6 * 2**-24)
+    np.testing.assert_allclose(rates[23:], 0.5 * (1 - 0.93 * np.arange(77) / 77), rtol=6 * 2**-24)
+
+
+def test_triangular_takes_other_ends_and_another_warm_up():
+    ends = {"start": 0, "end": 1}
+    rates = _rates(schedule="triangular", schedule_args=ends, warmup_steps=50)
+    np.testing.assert_allclose(rates[:50], 0.5 * np.arange(1, 51) / 50, rtol=3e-7)
+    np.testing.assert_array_equal(rates[50:], 0.5)
+
+
+def test_triangular_from_one_to_zero_is_one_cycle_after_the_peak():
+    ends = {"start": 1, "end": 0}
+    rates = _rates(schedule="triangular", schedule_args=ends, warmup_steps=30)
+    np.testing.assert_array_equal(rates[:30], 0.5)
+    np.testing.assert_allclose(rates[30:], _rates(schedule="one_cycle")[30:], rtol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        ({"start": 1.5}, 1.5),
+        ({"end": -0.1}, -0.1),
+        ({"end": True}, True),
+        ({"start": "0.2"}, "0.2"),
+        ({"peak": 0.3}, "peak"),
+    ],
+)
+def test_what_triangular_does_not_take_is_refused(arguments, value, messages):
+    error = refusal(TrainSettings, {"schedule": "triangular", "schedule_args": arguments})
+    assert (error.setting, error.value) == ("train.schedule_args", value)
+    messages.check(error)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "one_cycle", "triangular"])
 @pytest.mark.parametrize("total", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("warmup", [0, 1, 2])
 def test_every_rate_is_positive_and_at_most_the_peak(schedule, total, warmup):

@@ -145,6 +145,19 @@ def test_a_request_needs_no_label(exported):
     )
 
 
+def test_can_average_the_logits_of_views(exported, tmp_path):
+    exported.export(tmp_path / "model", test_time_augment="flip")
+    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+    one = tf.saved_model.load(str(exported.folder)).signatures["serving_images"]
+    images = exported.images
+    expected = (one(images=images)["logits"] + one(images=images[:, :, ::-1])["logits"]) / 2
+    found = signatures["serving_images"](images=images)
+    np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-5)
+    assert (np.abs(found["logits"] - one(images=images)["logits"]) > 1e-3).any()
+    examples = signatures["serving_default"](examples=tf.constant(exported.serialized))
+    np.testing.assert_array_equal(examples["logits"], found["logits"])
+
+
 def test_names_no_device(exported):
     saved = saved_model_pb2.SavedModel.FromString((exported.folder / "saved_model.pb").read_bytes())
     devices = set()

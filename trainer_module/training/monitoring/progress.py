@@ -46,6 +46,11 @@ class Reporter:
             text, step, total, extra={"progress": {"phase": "resume", "step": step, "total": total}}
         )
 
+    def chosen(self, precision: str, reason: str) -> None:
+        """Reports the choice of ``parallel.precision: auto``."""
+        fields = {"phase": "precision", "precision": precision, "reason": reason}
+        _progress.info("precision %s: %s", precision, reason, extra={"progress": fields})
+
     def exporting(self) -> None:
         """Reports that the export begins."""
         _progress.info("exporting the model", extra={"progress": {"phase": "export"}})

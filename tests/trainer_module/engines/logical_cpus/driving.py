@@ -1,7 +1,7 @@
 """Engines of any topology of this process, all over the same batches."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ MIRRORED: dict[str, Any] = {"strategy": "mirrored", "replicas": 2}
 STAGES: dict[str, Any] = {"strategy": "grid", "stages": 3, "microbatches": 2}
 GRID: dict[str, Any] = {"strategy": "grid", "replicas": 2, "stages": 2, "microbatches": 2}
 
+FAMILIES = ("airbench_4_6_8",)
+
 State = Mapping[str, np.ndarray]
 
 
@@ -36,13 +38,19 @@ def label(value: Any) -> str:
     return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
-def make(parallel: Mapping[str, Any], model: str = "plain", **train: Any) -> Engine:
-    """An engine for a model of ``networks``."""
+def make(
+    parallel: Mapping[str, Any],
+    model: str = "plain",
+    *,
+    adapt_to: Callable[[], Any] | None = None,
+    **train: Any,
+) -> Engine:
+    """An engine for a model of ``networks``, or for one of a family."""
     asked = ParallelSettings(**{"virtual_devices": 6, **parallel})
     settings = TrainingSettings(
         train=TrainSettings(
             **{
-                "model": f"networks:{model}",
+                "model": model if model in FAMILIES else f"networks:{model}",
                 "batch_size": BATCH,
                 "learning_rate": 0.05,
                 "schedule": "constant",
@@ -52,7 +60,13 @@ def make(parallel: Mapping[str, Any], model: str = "plain", **train: Any) -> Eng
         parallel=asked,
     )
     devices = topology.resolve(asked)
-    build = functools.partial(assemble, settings.train, classes(CLASSES), precision=asked.precision)
+    build = functools.partial(
+        assemble,
+        settings.train,
+        classes(CLASSES),
+        precision=asked.precision,
+        adapt_to=adapt_to,
+    )
     return make_engine(connect(devices, asked), devices, settings, STEPS, build)
 
 

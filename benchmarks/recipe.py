@@ -1,0 +1,108 @@
+"""Takes the recipe of the preset cifar10 apart: accuracy and time without each of its pieces.
+
+    python benchmarks/recipe.py ARCHIVE [--seeds 3] [--epochs 8] [--variant flip --variant float32]
+
+ARCHIVE is that of CIFAR-10. Each variant changes the preset in one piece. Seeds are the outer loop,
+so that a disturbance of the machine meets all variants. The accuracy is that of the Evaluator on
+the test images; seconds are those of the Trainer. Differences and ratios are those of runs with the
+same seed. --epochs is shorter than the preset, to compare more; --epochs 12 is the preset itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from typing import Any, NamedTuple
+
+from common import spread, versions
+
+RECIPE = "recipe"
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    RECIPE: {},
+    "flip": {"train.augment": "flip,translate"},
+    "crop": {"train.augment": "alternating_flip,crop"},
+    "one_cycle": {"train.schedule": "one_cycle"},
+    "biases": {"train.learning_rate_multipliers": "null"},
+    "smoothing": {"train.label_smoothing": 0},
+    "ema": {"train.ema_decay": 0},
+    "views": {"train.test_time_augment": "none"},
+    "bias": {"train.frozen": "whitening"},
+    "batch": {"train.batch_size": 1024, "train.learning_rate": 1.5},
+    "float32": {"parallel.precision": "float32"},
+    "resnet20": {"train.model": "resnet20", "train.learning_rate_multipliers": "null"},
+}
+"""Settings that a variant changes. Most have the name of the piece that they remove; *bias* freezes
+that of the whitening, *batch* doubles the batch at the same rate per example."""
+
+
+class Outcome(NamedTuple):
+    """The result of a run."""
+
+    accuracy: float
+    seconds: float
+    """Of the Trainer."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("archive")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=8)
+    parser.add_argument("--variant", action="append", choices=list(VARIANTS)[1:])
+    parser.add_argument("--set", action="append", default=[], help="a setting of all variants")
+    args = parser.parse_args()
+
+    names = [RECIPE, *(args.variant or list(VARIANTS)[1:])]
+    runs: dict[str, list[Outcome]] = {name: [] for name in names}
+    print(f"{versions()}, {args.epochs:g} epochs", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(args.seeds):
+            for name in names:
+                common = {"train.epochs": args.epochs, "train.seed": seed}
+                changed = [f"{key}={value}" for key, value in (common | VARIANTS[name]).items()]
+                own = f"train.resume_id={name}-{seed}"
+                outcome = run(args.archive, folder, [own, *changed, *args.set])
+                runs[name].append(outcome)
+                print(
+                    f"seed {seed} {name}: accuracy {outcome.accuracy:.4f}, {outcome.seconds:.0f} s",
+                    flush=True,
+                )
+    for name, outcomes in runs.items():
+        print(line(name, outcomes, runs[RECIPE]))
+
+
+def line(name: str, outcomes: list[Outcome], recipe: list[Outcome]) -> str:
+    """Mean accuracy, mean difference to the recipe, and the ratio of the seconds."""
+    accuracies = [each.accuracy for each in outcomes]
+    pairs = list(zip(outcomes, recipe, strict=True))
+    differences = [one.accuracy - other.accuracy for one, other in pairs]
+    ratios = [one.seconds / other.seconds for one, other in pairs]
+    deviation = statistics.stdev(differences) if len(differences) > 1 else float("nan")
+    return (
+        f"{name:<10} accuracy {statistics.mean(accuracies):.4f}  - recipe "
+        f"{statistics.mean(differences):+.4f} (deviation {deviation:.4f})  "
+        f"seconds / recipe {spread(ratios)}"
+    )
+
+
+def run(archive: str, folder: str, settings: list[str]) -> Outcome:
+    """Runs the preset with other settings; all runs share a folder, and so the data steps."""
+    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
+    fixed = ["evaluate.min_accuracy=0", "evaluate.not_worse=false", "report.enabled=false"]
+    overrides = [word for each in [*fixed, *settings] for word in ("--set", each)]
+    words = ["run", "--json", "--config", "cifar10", "--data", archive, "--output", folder]
+    done = subprocess.run([stagecraft, *words, *overrides], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{settings} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(result["metrics"]["accuracy"], result["components"]["Trainer"]["seconds"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The network of the fast recipe, with its settings, on each kind of topology."""
+
+import functools
+from typing import Any
+
+import driving
+import numpy as np
+import pytest
+from driving import GRID, MIRRORED, ONE, STAGES
+
+from stagecraft.trainer_module.engines.training import Engine
+
+NAME = "airbench_4_6_8"
+ACCUMULATE: dict[str, Any] = {**ONE, "accumulate": 2}
+ACCUMULATE_4: dict[str, Any] = {**ONE, "accumulate": 4}
+REPLICAS: dict[str, Any] = {"strategy": "grid", "replicas": 2, "stages": 1}
+PAIRS = [(MIRRORED, ACCUMULATE), (REPLICAS, ACCUMULATE), (STAGES, ACCUMULATE), (GRID, ACCUMULATE_4)]
+"""Topologies, each with one device that normalises the same parts of a batch."""
+
+RECIPE: dict[str, Any] = {
+    "learning_rate": 0.05,
+    "schedule": "triangular",
+    "momentum": 0.85,
+    "label_smoothing": 0.2,
+    "learning_rate_multipliers": {"norm/beta": 64},
+    "ema_decay": 0.9,
+}
+
+
+def _images() -> np.ndarray:
+    images: np.ndarray = driving.examples(40).inputs
+    return images
+
+
+def _engine(parallel: dict[str, Any]) -> Engine:
+    parallel = {**parallel, "precision": "float64"}
+    return driving.make(parallel, NAME, adapt_to=_images, **RECIPE)
+
+
+@functools.cache
+def _trained(accumulate: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """State before and after four steps, on one device in so many parts."""
+    engine = _engine({**ONE, "accumulate": accumulate})
+    before = engine.state()
+    engine.train(driving.feed(engine), 4)
+    return before, engine.state()
+
+
+@pytest.mark.parametrize(("parallel", "reference"), PAIRS, ids=driving.label)
+def test_trains_as_on_one_device(parallel, reference):
+    engine = _engine(parallel)
+    before, after = _trained(reference["accumulate"])
+    driving.assert_same_bits(engine.state(), before)
+    engine.train(driving.feed(engine), 4)
+    found = engine.state()
+    assert found.keys() == after.keys()
+    # Each of four steps sums 8 x 31 x 31 products of float64 in another order. Four steps multiply
+    # relative errors of all weights by 2.2 (measured with errors of 1e-10).
+    bound = 4 * 2.2 * 2.0**-53 * np.sqrt(8 * 31 * 31)
+    for name, value in after.items():
+        scale = max(1.0, float(np.abs(value).max()))
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=bound * scale, err_msg=name)
+    for state in engine.replica_states():
+        driving.assert_same_bits(state, {name: found[name] for name in state})
+
+
+def test_only_the_kernel_of_the_whitening_stays():
+    before, after = _trained(2)
+    kernel = "model/whitening/kernel"
+    assert np.abs(before[kernel]).max() != pytest.approx(1, abs=1e-3)  # that of a new layer
+    assert kernel not in driving.differing(before, after)
+    weights = {name for name in before if name.startswith("model/")} - {kernel}
+    assert weights <= driving.differing(before, after)
+
+
+def test_biases_of_normalisations_move_64_times_as_far():
+    slow = driving.make(
+        {**ACCUMULATE, "precision": "float64"},
+        NAME,
+        adapt_to=_images,
+        **{**RECIPE, "learning_rate_multipliers": None},
+    )
+    slow.train(driving.feed(slow), 1)
+    fast = _engine(ACCUMULATE)
+    fast.train(driving.feed(fast), 1)
+    one, two = slow.state(), fast.state()
+    for name in one:
+        if name.startswith("model/") and name.endswith("norm/beta"):
+            np.testing.assert_allclose(two[name], 64 * one[name], rtol=1e-12)
+    np.testing.assert_array_equal(two["model/logits/kernel"], one["model/logits/kernel"])

@@ -1,0 +1,135 @@
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from refusals import refusal
+
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.parallel import native_bfloat16
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parity import cases
+from stagecraft.trainer_module.planning import measure, precision
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+CPU = Topology(strategy="one_device", devices=("CPU:0",))
+AUTO = TrainingSettings.model_validate({"parallel": {"precision": "auto", "accumulate": 2}})
+
+
+def _dense(name: str) -> keras.Model:
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2, dtype=name)])
+
+
+def _choose(
+    monkeypatch: pytest.MonkeyPatch, native: bool = True, seconds: tuple[float, float] = (1, 1)
+) -> precision.Choice:
+    monkeypatch.setattr(native_bfloat16, "support", lambda device: (native, "a test"))
+    monkeypatch.setattr(measure, "pass_seconds", lambda models, **_: list(seconds))
+    choice = precision.choose(AUTO, CPU, _dense, None)
+    assert choice is not None
+    return choice
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ((2.0, 1.0), "mixed_bfloat16"),
+        ((1.11, 1.0), "mixed_bfloat16"),
+        ((1.09, 1.0), "float32"),
+        ((1.0, 3.0), "float32"),
+    ],
+)
+def test_the_faster_one_is_chosen_if_it_is_a_tenth_faster(seconds, chosen, monkeypatch):
+    choice = _choose(monkeypatch, seconds=seconds)
+    assert choice.precision == chosen
+    assert (choice.float32_seconds, choice.mixed_bfloat16_seconds) == seconds
+    settings = precision.applied(AUTO, choice)
+    assert settings.parallel.precision == chosen
+    assert settings.flat()["parallel_precision"] == chosen
+    assert settings.parallel.accumulate == 2
+
+
+def test_a_device_without_bfloat16_times_nothing(monkeypatch):
+    choice = _choose(monkeypatch, native=False)
+    assert choice == precision.Choice("float32", "CPU:0 is a test")
+
+
+def test_a_tpu_has_it():
+    choice = precision.choose(AUTO, Topology(strategy="tpu", devices=("TPU:0",)), _dense, None)
+    assert choice is not None
+    assert choice.precision == "mixed_bfloat16"
+
+
+def test_a_resumed_training_keeps_its_own():
+    for earlier in ("float32", "mixed_bfloat16", "mixed_float16"):
+        choice = precision.choose(AUTO, CPU, pytest.fail, earlier)
+        assert choice is not None
+        assert choice.precision == earlier
+
+
+def test_settings_that_name_one_are_left_alone():
+    settings = TrainingSettings.model_validate({"parallel": {"precision": "mixed_bfloat16"}})
+    assert precision.choose(settings, CPU, pytest.fail, "float32") is None
+    assert precision.applied(settings, None) is settings
+
+
+def test_both_are_timed(monkeypatch):
+    monkeypatch.setattr(native_bfloat16, "support", lambda device: (True, "a test"))
+    built: list[str] = []
+
+    def build(name: str) -> keras.Model:
+        built.append(name)
+        return _dense(name)
+
+    choice = precision.choose(AUTO, CPU, build, None)
+    assert choice is not None
+    assert built == ["float32", "mixed_bfloat16"]
+    assert choice.float32_seconds > 0 and choice.mixed_bfloat16_seconds > 0
+
+
+def test_the_precision_of_checkpoints(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints") as checkpoints:
+        assert precision.of_checkpoints(checkpoints) is None
+        for step, name in enumerate(["float32", "mixed_bfloat16"], start=1):
+            settings = {"settings": {"parallel_precision": name}}
+            checkpoints.save(step, {"a": np.zeros(1)}, settings, best_step=step)
+        checkpoints.flush()
+        assert precision.of_checkpoints(checkpoints) == "mixed_bfloat16"
+        (tmp_path / "checkpoints" / "2" / "progress.json").write_text("{")
+        assert precision.of_checkpoints(checkpoints) == "float32"
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        {"strategy": "multi_worker_mirrored", "workers": 2},
+        {"strategy": "grid", "workers": 2, "stages": 2},
+        {"strategy": "parameter_server"},
+        {"evaluator": True},
+    ],
+)
+def test_several_processes_are_refused(parallel, messages):
+    error = refusal(ParallelSettings, {**parallel, "precision": "auto"})
+    assert (error.setting, error.value) == ("parallel.precision", "auto")
+    assert error.suggestion == "parallel.precision: mixed_bfloat16 or float32"
+    messages.check(error)
+
+
+@pytest.mark.parametrize(
+    "parallel", [{"strategy": "mirrored", "replicas": 2}, {"strategy": "grid", "stages": 2}, {}]
+)
+def test_one_process_chooses_on_any_topology(parallel: dict[str, Any]):
+    found = ParallelSettings(**parallel, precision="auto")
+    assert (found.precision, found.definite.precision) == ("auto", "float32")
+
+
+def test_parity_compares_float32():
+    settings = TrainingSettings.model_validate({"parallel": {"precision": "auto"}})
+    for case in cases.select("mirrored-2,stages-2", settings, steps=4, batch_size=8):
+        assert case.settings.parallel.precision == "float32"
+    settings = TrainingSettings.model_validate(
+        {"parallel": {"precision": "auto", "strategy": "mirrored", "replicas": 2}}
+    )
+    case = cases.configured(settings, steps=4, batch_size=8)
+    assert case is not None
+    assert case.settings.parallel.precision == "float32"

@@ -1,0 +1,94 @@
+"""Layers whose fixed weights are computed from training data before the first step.
+
+They are like ``keras.layers.Normalization``, but the Trainer calls :meth:`Adapting.adapt`. The
+first examples of the train split decide, so each process of a training computes the same weights.
+The weights are variables: checkpoints and exported models contain them.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+
+EXAMPLES = 5000
+"""The most examples that layers adapt to, as in ``airbench94`` (Jordan 2024)."""
+
+BYTES = 2**26
+"""The most bytes of these examples."""
+
+
+class Adapting(keras.layers.Layer):
+    """Base of such a layer."""
+
+    @property
+    @abc.abstractmethod
+    def adapted(self) -> bool:
+        """Whether the weights are other than those of a new layer: loaded ones stay."""
+
+    @abc.abstractmethod
+    def adapt(self, data: np.ndarray) -> None:
+        """Sets the weights from inputs of the layer, ``[examples, …]``.
+
+        The same inputs give the same weights.
+        """
+
+
+def count(shape: Sequence[int | None]) -> int:
+    """How many examples of float32 inputs ``[*shape]`` to read for :func:`adapt`."""
+    size = 4 * math.prod(1 if side is None else side for side in shape)
+    return max(1, min(EXAMPLES, BYTES // max(size, 1)))
+
+
+def adapt(model: keras.Model, read: Callable[[], Any]) -> None:
+    """Adapts the layers of a model that are :class:`Adapting`, and that are not adapted yet.
+
+    Args:
+        read: gives inputs of the model: arrays or tensors ``[examples, …]``. It is not called if
+            there is no such layer.
+
+    Raises:
+        ModelRefusedError: the model does not call such a layer.
+    """
+    layers = [(path, layer) for path, layer in walk(model) if isinstance(layer, Adapting)]
+    fresh = [(path, layer) for path, layer in layers if not layer.adapted]
+    given = read() if fresh else None
+    for path, layer in fresh:
+        layer.adapt(np.asarray(_inputs(model, path, layer, given)))
+
+
+def _inputs(model: keras.Model, path: str, layer: Adapting, given: Any) -> Any:
+    """What the model calls the layer with, the first time."""
+
+    def stop(_: Any, __: Callable[..., Any]) -> Callable[..., Any]:
+        def call(inputs: Any, *_: Any, **__: Any) -> Any:
+            raise _Called(inputs)
+
+        return call
+
+    try:
+        with intercepted([layer], stop):
+            model(tf.nest.map_structure(tf.convert_to_tensor, given), training=False)
+    except _Called as called:
+        return called.inputs
+    raise ModelRefusedError(
+        f"{path} ({type(layer).__name__})",
+        "adapts to its inputs, but the model does not call it",
+        "remove the layer, or call it",
+    )
+
+
+class _Called(BaseException):
+    """Ends a model's call at a layer; Keras changes only the messages of other exceptions."""
+
+    def __init__(self, inputs: Any):
+        super().__init__()
+        self.inputs = inputs
