@@ -14,14 +14,14 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
-from stagecraft.trainer_module.planning.faults import Faults
-from stagecraft.trainer_module.planning.faults import parse as parse_faults
+from stagecraft.trainer_module.planning.reliability.faults import Faults
+from stagecraft.trainer_module.planning.reliability.faults import parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
-    from stagecraft.trainer_module.planning.goodput import Goodput
     from stagecraft.trainer_module.planning.plan import Plan
+    from stagecraft.trainer_module.planning.reliability.goodput import Goodput
     from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -167,7 +167,7 @@ class _Months(NamedTuple):
 
     def simulate(self, result: Plan) -> list[Goodput]:
         """The months, in the order of the option."""
-        from stagecraft.trainer_module.planning import goodput
+        from stagecraft.trainer_module.planning.reliability import goodput
 
         return [goodput.goodput(result, count, self.faults) for count in self.hosts]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagecraft.schemas.columns import columns
-from stagecraft.trainer_module.planning.faults import Faults
-from stagecraft.trainer_module.planning.goodput import Goodput
+from stagecraft.trainer_module.planning.reliability.faults import Faults
+from stagecraft.trainer_module.planning.reliability.goodput import Goodput
 
 
 def goodput_text(months: Sequence[Goodput], faults: Faults) -> str:

@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.faults import Faults
 from stagecraft.trainer_module.planning.plan import Plan
+from stagecraft.trainer_module.planning.reliability.faults import Faults
 
 MONTH_HOURS = 30 * 24.0
 

@@ -1,0 +1,1 @@
+"""What failures, stragglers and checkpoints cost of a long training."""
