@@ -34,7 +34,7 @@ def build() -> keras.Model:
 
 
 def normalized() -> keras.Model:
-    layers = [keras.layers.Dense(2), keras.layers.BatchNormalization()]
+    layers = [keras.layers.Dense(2), keras.layers.BatchNormalization(name="norm")]
     return keras.Sequential([keras.Input((4,)), *layers])
 
 
