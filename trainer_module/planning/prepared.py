@@ -23,6 +23,13 @@ from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import TrainingSettings
 
+_OPERATIONS_PER_BYTE = 32
+"""Operations that take as long as a byte between shards, where no rates are known: an A100 computes
+19.5 Tflop/s in float32, and its NVLink moves 600 GB/s."""
+
+_BYTES_PER_SECOND = 1e10
+"""Between shards where times are measured: the order of a copy in a host's memory."""
+
 
 class Prepared(NamedTuple):
     """The pieces of a model, ready for predictions."""
@@ -71,7 +78,7 @@ def prepare(
             break
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = work.backward(stage_costs, remat=parallel.remat)
-    unit, links = "flops", collectives.Links()
+    unit, links = "flops", collectives.Links(shards=1 / _OPERATIONS_PER_BYTE)
     if accelerator:
         unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
         times = [
@@ -80,6 +87,7 @@ def prepare(
         ]
     elif parallel.costs == "measured":
         unit, links = "measured", collectives.links(None, network_gbit)
+        links = links._replace(shards=_BYTES_PER_SECOND)
         times = measure.piece_times(
             pieces,
             stage_costs,

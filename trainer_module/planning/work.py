@@ -138,7 +138,7 @@ class Work:
         key = shards, rows if self._times_at else None
         if key not in self._durations:
             times = self._times_at(key[1]) if self._times_at and key[1] else self._times
-            link = self.links.devices
+            link = min(self.links.devices, self.links.shards)
             self._durations[key] = Durations(self.pieces, times, shards=shards, link=link)
         return self._durations[key]
 

@@ -45,6 +45,9 @@ class Links(NamedTuple):
     """Seconds of a message without bytes, inside a host."""
     host_latency: float = 0.0
     """The same between hosts."""
+    shards: float = math.inf
+    """As ``devices``, for what shards exchange where that is not known: they exchange so much that
+    free copies would make them look best."""
 
     @property
     def inside(self) -> Link:

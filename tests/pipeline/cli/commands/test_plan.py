@@ -27,7 +27,9 @@ def test_text(stagecraft):
         line.startswith("bubble        33.3% = (K - 1) / (M + K - 1), K = 3, M = 4")
         for line in lines
     )
-    assert any(line.startswith("faster        parallel.replicas: 2, parallel.stages: 1") for line in lines)
+    assert any(
+        line.startswith("faster        parallel.replicas: 2, parallel.stages: 1") for line in lines
+    )
 
 
 def test_json_says_the_same(stagecraft):

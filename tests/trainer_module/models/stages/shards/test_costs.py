@@ -65,7 +65,9 @@ def test_attention_copies_each_sequence_once():
 
 
 def test_most_of_a_stage_must_be_divided(messages):
-    big = keras.Sequential([keras.Input((4, 40)), layers.LSTM(60, name="lstm"), layers.Dense(30, name="dense")])
+    big = keras.Sequential(
+        [keras.Input((4, 40)), layers.LSTM(60, name="lstm"), layers.Dense(30, name="dense")]
+    )
     with messages.raises(SettingError) as caught:
         ModelShards([big], 2)
     assert caught.value.setting == "parallel.shards"
