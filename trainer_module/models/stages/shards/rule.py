@@ -48,6 +48,12 @@ class ShardRule(Entry):
         """The outputs of a call, as the layer would compute them."""
 
 
+def channels_obstacle(layer: Any) -> str:
+    """Why channels cannot be divided: they are not the last axis of a layer; empty: they are."""
+    form = getattr(layer, "data_format", "channels_last")
+    return "" if form == "channels_last" else f"has data_format={form!r}"
+
+
 def is_elementwise(activation: Any) -> bool:
     """Whether an activation treats each entry by itself, as far as is known."""
     if activation is None:

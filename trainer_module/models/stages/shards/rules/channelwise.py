@@ -7,7 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.stages.shards.call import LayerCall
-from stagecraft.trainer_module.models.stages.shards.rule import ShardRule, is_elementwise
+from stagecraft.trainer_module.models.stages.shards.rule import (
+    ShardRule,
+    channels_obstacle,
+    is_elementwise,
+)
 from stagecraft.trainer_module.models.stages.shards.way import Way
 
 
@@ -34,9 +38,7 @@ class ChannelwiseRule(ShardRule):
         """Activations that need all channels, and channels that are not the last axis."""
         if not is_elementwise(getattr(layer, "activation", None)):
             return "has an activation that may need all channels"
-        if getattr(layer, "data_format", "channels_last") != "channels_last":
-            return f"has data_format={layer.data_format!r}"
-        return ""
+        return channels_obstacle(layer)
 
     def choose(self, call: LayerCall) -> Way:
         """Each piece by itself."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.trainer_module.models.stages.shards.linear import LinearRule
+from stagecraft.trainer_module.models.stages.shards.rule import channels_obstacle
 from stagecraft.trainer_module.models.stages.shards.split import Split, even
 from stagecraft.trainer_module.models.stages.shards.way import Way
 
@@ -17,27 +18,32 @@ class ConvRule(LinearRule):
     description = "Conv1D, Conv2D, Conv3D: filters, or input channels"
     layers = ("Conv1D", "Conv2D", "Conv3D")
 
+    channels_axis, filters_axis = -2, -1
+    """Axes of the kernel."""
+
     def obstacle(self, layer: Any, count: int) -> str:
         """Groups of channels, and channels that are not the last axis."""
-        if layer.groups > 1:
+        if getattr(layer, "groups", 1) > 1:
             return f"has groups={layer.groups}"
-        if layer.data_format != "channels_last":
-            return f"has data_format={layer.data_format!r}"
-        return super().obstacle(layer, count)
+        return channels_obstacle(layer) or super().obstacle(layer, count)
 
     def features(self, layer: Any) -> tuple[int, int]:
         """Numbers of input channels and filters."""
-        return tuple(layer.kernel.shape[-2:])
+        shape = layer.kernel.shape
+        return shape[self.channels_axis], shape[self.filters_axis]
 
     def columns(self, layer: Any, count: int) -> Mapping[str, Split]:
         """By filters."""
         sizes = even(layer.filters, count)
-        return {"kernel": Split(len(layer.kernel.shape) - 1, sizes), "bias": Split(0, sizes)}
+        return {"kernel": self._split(layer, self.filters_axis, count), "bias": Split(0, sizes)}
 
     def rows(self, layer: Any, count: int) -> Mapping[str, Split]:
         """By input channels."""
+        return {"kernel": self._split(layer, self.channels_axis, count)}
+
+    def _split(self, layer: Any, axis: int, count: int) -> Split:
         shape = layer.kernel.shape
-        return {"kernel": Split(len(shape) - 2, even(shape[-2], count))}
+        return Split(len(shape) + axis, even(shape[axis], count))
 
     def size(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
         """The filters of a shard."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import random_state
 from stagecraft.trainer_module.models.stages.shards.call import LayerCall
-from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
+from stagecraft.trainer_module.models.stages.shards.rule import ShardRule, channels_obstacle
 from stagecraft.trainer_module.models.stages.shards.split import Split
 from stagecraft.trainer_module.models.stages.shards.way import Way
 
@@ -25,9 +25,7 @@ class DropoutRule(ShardRule):
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Channels that are not the last axis."""
-        if getattr(layer, "data_format", "channels_last") != "channels_last":
-            return f"has data_format={layer.data_format!r}"
-        return ""
+        return channels_obstacle(layer)
 
     def choose(self, call: LayerCall) -> Way:
         """Each piece by itself."""
