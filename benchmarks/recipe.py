@@ -30,15 +30,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one_cycle": {"train.schedule": "one_cycle"},
     "biases": {"train.learning_rate_multipliers": "null"},
     "smoothing": {"train.label_smoothing": 0},
-    "ema": {"train.ema_decay": 0},
+    "ema": {"train.ema_decay": 0.97},
     "views": {"train.test_time_augment": "none"},
     "bias": {"train.frozen": "whitening"},
     "batch": {"train.batch_size": 1024, "train.learning_rate": 1.5},
     "float32": {"parallel.precision": "float32"},
     "resnet20": {"train.model": "resnet20", "train.learning_rate_multipliers": "null"},
 }
-"""Settings that a variant changes. Most have the name of the piece that they remove; *bias* freezes
-that of the whitening, *batch* doubles the batch at the same rate per example."""
+"""Settings that a variant changes. Most have the name of the piece that they remove; *ema* averages
+weights, *bias* freezes that of the whitening, *batch* doubles the batch at the same rate per
+example."""
 
 
 class Outcome(NamedTuple):
