@@ -12,7 +12,7 @@ import pytest
 from processes import ran
 
 from stagecraft.trainer_module.models.stages import costs, inputs
-from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning import sums, work
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
@@ -117,7 +117,7 @@ def test_the_planner_itself_predicts_the_same_step():
     settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
     times = [
         roofline.times(cost, step.accelerator, "float32", factor, row.batch / 32)
-        for cost, factor in zip(step.costs, work.backward(step.costs, remat=True), strict=True)
+        for cost, factor in zip(step.costs, sums.backward(step.costs, remat=True), strict=True)
     ]
     links = collectives.links(step.accelerator.link_gb_per_second, None)
     planned = work.Work(step.costs, times, settings, links, float("inf"))

@@ -17,6 +17,7 @@ from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning import prepared, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.planning.cost_model.step import Step
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
@@ -102,7 +103,7 @@ def make_plan(
 
 
 def _limit(
-    parallel: ParallelSettings, shares: Sequence[float], step: work.Step, network: float | None
+    parallel: ParallelSettings, shares: Sequence[float], step: Step, network: float | None
 ) -> str:
     """The main reason why the speedup is not ideal."""
     stages, microbatches = parallel.stages, parallel.microbatches

@@ -21,6 +21,7 @@ from stagecraft.trainer_module.models.stages.shards.costs import with_shards
 from stagecraft.trainer_module.planning import coarse, measure, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import collectives, roofline
+from stagecraft.trainer_module.planning.sums import backward
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _OPERATIONS_PER_BYTE = 32
@@ -77,7 +78,7 @@ def prepare(
         if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
             break
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
-    factors = work.backward(stage_costs, remat=parallel.remat)
+    factors = backward(stage_costs, remat=parallel.remat)
     unit, links = "flops", collectives.Links(shards=1 / _OPERATIONS_PER_BYTE)
     if accelerator:
         unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
@@ -122,7 +123,7 @@ def _at(
     pieces: Sequence[StageCost], accelerator: Accelerator, precision: str, examples: float
 ) -> list[Times]:
     """Times of the pieces in a microbatch, without recomputation."""
-    factors = work.backward(pieces, remat=False)
+    factors = backward(pieces, remat=False)
     return [
         roofline.times(cost, accelerator, precision, factor, examples)
         for cost, factor in zip(pieces, factors, strict=True)

@@ -22,6 +22,20 @@ def first_trained(pieces: Sequence[StageCost]) -> int:
     return next(trained, len(pieces))
 
 
+def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
+    """Estimated ratio of backward to forward time of each piece.
+
+    The gradient of the activations takes as many operations as the forward pass, and so does that
+    of trained weights; remat repeats the forward pass.
+    """
+    first, factors = first_trained(pieces), []
+    for index, piece in enumerate(pieces):
+        weights = piece.frozen + piece.trainable
+        of_weights = 1 - piece.frozen / weights if weights else 1.0
+        factors.append((1 + of_weights + remat) if index >= first else 0.0)
+    return factors
+
+
 class Durations:
     """Times of ranges of pieces, for one example and a number of shards; as :class:`Sums`."""
 

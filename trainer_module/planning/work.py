@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,58 +24,11 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.cost_model import collectives
 from stagecraft.trainer_module.planning.cost_model.collectives import Links
+from stagecraft.trainer_module.planning.cost_model.step import Exchange, Passes, Step
 from stagecraft.trainer_module.planning.degrees import Degrees
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-
-
-class Passes(NamedTuple):
-    """Times of a microbatch in the parts of a model, and between them."""
-
-    forward: list[float]
-    backward: list[float]
-    copies: list[float]
-    """To the next part, for each part but the last."""
-    back: list[float]
-    """The same of gradients."""
-
-    @property
-    def work(self) -> float:
-        """All passes."""
-        return sum(self.forward) + sum(self.backward)
-
-
-class Exchange(NamedTuple):
-    """What follows the passes of a step."""
-
-    all_reduce: float
-    tied: float
-    """Copies of tied weights, and their gradients."""
-
-
-class Step(NamedTuple):
-    """The costs of a step, in the unit of the times."""
-
-    slots: list[schedule.Slot]
-    all_reduce: float
-    length: float
-    speedup: float
-    over_naive: float
-
-
-def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
-    """Estimated ratio of backward to forward time of each piece.
-
-    The gradient of the activations takes as many operations as the forward pass, and so does that
-    of trained weights; remat repeats the forward pass.
-    """
-    first, factors = first_trained(pieces), []
-    for index, piece in enumerate(pieces):
-        weights = piece.frozen + piece.trainable
-        of_weights = 1 - piece.frozen / weights if weights else 1.0
-        factors.append((1 + of_weights + remat) if index >= first else 0.0)
-    return factors
 
 
 class Work:

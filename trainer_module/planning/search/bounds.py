@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stagecraft.trainer_module.planning.cost_model.step import Passes
 from stagecraft.trainer_module.planning.degrees import Degrees
-from stagecraft.trainer_module.planning.work import Passes, Work
+from stagecraft.trainer_module.planning.work import Work
 
 ROUNDING = 1 - 1e-9
 """Sums in another order than those of :class:`Work` differ by less."""
