@@ -18,6 +18,7 @@ __all__ = [
     "ExamplesTask",
     "History",
     "Metric",
+    "Muon",
     "Parallel",
     "Plan",
     "Proof",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task
+    from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon as Muon
     from stagecraft.training import train as train
     from stagecraft.tuning import tuner_fn as tuner_fn
 
@@ -67,6 +69,7 @@ _PLACES = {
     "ExamplesTask": "stagecraft.examples_task:ExamplesTask",
     "History": f"{_FITTING}.history:History",
     "Metric": f"{_HERE}.data.tasks.metric:Metric",
+    "Muon": f"{_HERE}.optimization.optimizers.muon.muon_optimizer:Muon",
     "Parallel": "stagecraft.objects.parallel:Parallel",
     "Plan": f"{_FITTING}.plan:Plan",
     "Proof": f"{_FITTING}.parity:Proof",

@@ -121,7 +121,8 @@ def of_name(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"optimizer": entry.name, "schedule": "constant", "momentum": 0.0}
     kind = getattr(keras.optimizers, getattr(entry, "class_name", ""), None)
     known = {} if kind is None else inspect.signature(kind).parameters
-    return found | {rate: float(known[rate].default or 0.0) for rate in _RATES if rate in known}
+    rates = {rate: float(known[rate].default or 0.0) for rate in _RATES if rate in known}
+    return {**found, **rates, **entry.in_library}
 
 
 def _found(optimizer: Any) -> keras.optimizers.Optimizer:

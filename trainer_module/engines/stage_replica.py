@@ -26,6 +26,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines import division
+from stagecraft.trainer_module.models import matrices
 from stagecraft.trainer_module.models.stages.shards.split import Slice, Split
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
@@ -260,6 +261,7 @@ def _copy(variable: Any) -> keras.Variable:
     value = tf.identity(variable.value)
     copy = _named(variable.path, value, variable.dtype, trainable=variable.trainable)
     copy.constraint = variable.constraint
+    matrices.copy(variable, copy)
     return copy
 
 

@@ -21,7 +21,7 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import patterns, registry
+from stagecraft.trainer_module.models import matrices, patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
@@ -81,6 +81,7 @@ def assemble(
             model = _chain(built, train.model, task.input_specs(arguments))
         inputs.note(model, task.input_specs(arguments))
         _check(model, train.model)
+        matrices.mark(model)
         patterns.apply(train, model)
         if adapt_to is not None:
             adapting.adapt(model, adapt_to)

@@ -53,7 +53,7 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
     kernels = [variable for variable in trained if is_kernel(variable)]
     _check("train.weight_decay_exclude", train.undecayed_patterns, kernels)
     optimizer = registries.OPTIMIZERS.get(train.optimizer)
-    optimizer.check_weights(train, [variable.path for variable in trained])
+    optimizer.check_weights(train, trained)
 
 
 def is_kernel(variable: keras.Variable) -> bool:

@@ -56,10 +56,6 @@ class OfKeras(KerasOptimizer):
         self.description = f"{_PACKAGE}.{class_name}"
         self.elementwise = class_name in ELEMENTWISE
 
-    def make(self, train: TrainSettings) -> Any:
-        """Makes the optimizer; see :meth:`KerasOptimizer.make`."""
-        return _mended(super().make(train))
-
     def slots_with(self, train: TrainSettings) -> float:
         """Counts the slots of a kernel."""
         return _slots(self.make(train))
@@ -149,14 +145,16 @@ class OfUser(UserEntry, Optimizer):
 
 
 def _mended(optimizer: Any) -> Any:
-    """Makes Muon work with TensorFlow and in float64; other optimizers do.
+    """Makes Keras's Muon work with TensorFlow and in float64; other optimizers do.
 
     Keras 3.12 reads the path of a variable, which only Keras's variables have. Later versions
     multiply with a number of the default dtype.
     """
+    import keras
+
     from stagecraft.trainer_module.models.layers.scope import floatx
 
-    if type(optimizer).__name__ != "Muon":
+    if type(optimizer) is not getattr(keras.optimizers, "Muon", None):
         return optimizer
     update_step = optimizer.update_step
 

@@ -52,6 +52,9 @@ class Optimizer(Entry):
     """Whether it computes each entry of a weight from the same entries of gradient and slots, as
     ``parallel.zero`` needs it."""
 
+    in_library: Mapping[str, float] = MappingProxyType({})
+    """Settings of ``train:`` where code names the optimizer, as in ``stagecraft.fit``."""
+
     def slots_with(self, train: TrainSettings) -> float:
         """``slots`` under these settings."""
         return self.slots
@@ -64,8 +67,11 @@ class Optimizer(Entry):
         """
         signatures.refuse_any(ARGS, arguments, f"train.optimizer: {self.name}")
 
-    def check_weights(self, train: TrainSettings, paths: Sequence[str]) -> None:
-        """Checks the arguments against the paths of all trained weights; by default not.
+    def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
+        """Checks the arguments against all trained weights of the model; by default not.
+
+        Args:
+            weights: variables of Keras.
 
         Raises:
             SettingError: they do not go together.

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.optimization.optimizer import ARGS, KerasOptimizer, Optimizer
+from stagecraft.trainer_module.optimization.optimizer import ARGS, Optimizer
+from stagecraft.trainer_module.optimization.optimizers.parts import part
 from stagecraft.trainer_module.settings import TrainSettings
 
 _USE = '{"^linear": {name: ftrl}, "": {name: adagrad, initial_accumulator_value: 0.2}}'
-
-_WHOLE = ("nadam",)
-"""Optimizers with a state of all weights together."""
 
 
 class Parts(Optimizer):
@@ -41,16 +37,11 @@ class Parts(Optimizer):
             except re.error as error:
                 problem = f"is no regular expression: {error}"
                 raise SettingError(ARGS, pattern, problem, _USE) from error
-            if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-                raise SettingError(ARGS, given, "names no optimizer", _USE)
-            entry = registries.OPTIMIZERS.get(given["name"])
-            if not isinstance(entry, KerasOptimizer) or entry.name in _WHOLE:
-                problem = "does not update each weight by itself"
-                raise SettingError(ARGS, given["name"], problem, "another optimizer of Keras")
-            entry.check(_without_name(given))
+            part.check(given, _USE)
 
-    def check_weights(self, train: TrainSettings, paths: Sequence[str]) -> None:
+    def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
         """Checks that each pattern applies to a weight, and that each weight has a pattern."""
+        paths = [weight.path for weight in weights]
         used = [_pattern(train, path) for path in paths]
         for pattern in train.optimizer_arguments:
             if pattern not in used:
@@ -66,7 +57,7 @@ class Parts(Optimizer):
         """The most that one of the optimizers has."""
         counts = []
         for pattern in train.optimizer_arguments:
-            entry, own = _part(train, pattern)
+            entry, own = part.of(train, train.optimizer_arguments[pattern])
             counts.append(entry.slots_with(own))
         return max(counts)
 
@@ -76,10 +67,10 @@ class Parts(Optimizer):
             PartOptimizer,
         )
 
-        def make(path: str) -> Any:
-            pattern = _pattern(train, path)
+        def make(weight: Any) -> Any:
+            pattern = _pattern(train, weight.path)
             assert pattern is not None, "check_weights has found one"
-            entry, own = _part(train, pattern)
+            entry, own = part.of(train, train.optimizer_arguments[pattern])
             return entry.make(own)
 
         return PartOptimizer(make, train.learning_rate, train.weight_decay)
@@ -88,18 +79,6 @@ class Parts(Optimizer):
 def _pattern(train: TrainSettings, path: str) -> str | None:
     patterns = train.optimizer_arguments
     return next((pattern for pattern in patterns if re.search(pattern, path)), None)
-
-
-def _part(train: TrainSettings, pattern: str) -> tuple[Optimizer, TrainSettings]:
-    """The optimizer of a pattern, and settings that have only this one."""
-    given = train.optimizer_arguments[pattern]
-    entry: Optimizer = registries.OPTIMIZERS.get(given["name"])
-    args = json.dumps(_without_name(given))
-    return entry, train.model_copy(update={"optimizer": entry.name, "optimizer_args": args})
-
-
-def _without_name(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if key != "name"}
 
 
 PARTS = Parts()

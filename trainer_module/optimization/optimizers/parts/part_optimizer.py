@@ -16,12 +16,14 @@ class PartOptimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        make: Callable[[str], keras.optimizers.Optimizer],
-        learning_rate: float,
+        make: Callable[[keras.Variable], keras.optimizers.Optimizer],
+        learning_rate: Any,
         weight_decay: float | None,
+        name: str = "parts",
+        **base: Any,
     ):
-        """``make``: a new optimizer for the weight of a path."""
-        super().__init__(learning_rate, weight_decay=weight_decay, name="parts")
+        """``make``: a new optimizer for a weight; ``base``: arguments of Keras's base class."""
+        super().__init__(learning_rate, weight_decay=weight_decay, name=name, **base)
         self._make = make
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
@@ -31,7 +33,7 @@ class PartOptimizer(keras.optimizers.Optimizer):
         super().build(list(variables))
         self._own = []
         for variable in variables:
-            own = self._make(variable.path)
+            own = self._make(variable)
             own._iterations = self._iterations
             begin = len(own.variables)
             own.build([variable])

@@ -1,0 +1,97 @@
+"""Muon (Jordan et al. 2024): orthogonal updates of kernels, and another optimizer for the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from stagecraft.schemas import signatures
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.optimization.optimizer import ARGS, TAKEN, Optimizer
+from stagecraft.trainer_module.optimization.optimizers.muon import arguments as muon_arguments
+from stagecraft.trainer_module.optimization.optimizers.parts import part
+from stagecraft.trainer_module.settings import TrainSettings
+
+_OTHERS = "others"
+
+_USE = "others: {name: adamw, beta_2: 0.95}"
+
+
+class Muon(Optimizer):
+    """Hidden kernels have Muon's update; output layers, embeddings, biases and norms ``others``."""
+
+    name = "muon"
+    description = (
+        "orthogonal updates of the kernels of hidden layers (Jordan et al. 2024), and sgd for the "
+        "other weights"
+    )
+    in_library = MappingProxyType({"learning_rate": 0.02, "weight_decay": 0.0, "momentum": 0.9})
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Checks names and values.
+
+        Raises:
+            SettingError: one of them is invalid.
+        """
+        known = dict.fromkeys([*muon_arguments.WORKING, _OTHERS], False)
+        signatures.check(ARGS, arguments, known, TAKEN)
+        for name, value in arguments.items():
+            if name == _OTHERS:
+                part.check(_named(value), _USE)
+            elif problem := muon_arguments.problem(name, value):
+                raise SettingError(
+                    ARGS, {name: value}, problem, f"{name}: {muon_arguments.WORKING[name]}"
+                )
+
+    def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
+        """Checks that each pattern excludes a kernel, and that a kernel is left."""
+        from stagecraft.trainer_module.models import matrices
+
+        kernels = [weight for weight in weights if matrices.of(weight) is not None]
+        paths = [weight.path for weight in kernels]
+        exclude = muon_arguments.patterns(train.optimizer_arguments.get("exclude"))
+        for pattern in exclude or ():
+            if not any(re.search(pattern, path) for path in paths):
+                problem = "excludes no trained kernel"
+                use = f"a part of a path such as {', '.join(paths[:5])}"
+                raise SettingError(ARGS, {"exclude": pattern}, problem, use)
+        if all(matrices.excluded(weight, exclude) for weight in kernels):
+            problem = "has no kernel to update: the model has no trained kernel in a hidden layer"
+            use = "sgd"
+            if exclude:
+                problem = "has no kernel to update: exclude matches all trained kernels"
+                use = "fewer patterns in train.optimizer_args: exclude"
+            raise SettingError("train.optimizer", self.name, problem, use)
+
+    def slots_with(self, train: TrainSettings) -> float:
+        """The most that a kernel or another weight has."""
+        entry, own = _others(train)
+        momentum = train.optimizer_arguments.get("momentum", muon_arguments.MOMENTUM)
+        return max(float(momentum > 0), entry.slots_with(own))
+
+    def make(self, train: TrainSettings) -> Any:
+        """Makes the optimizer."""
+        from stagecraft.trainer_module.optimization.optimizers.muon import muon_optimizer
+
+        given = dict(train.optimizer_arguments)
+        given.pop(_OTHERS, None)
+        entry, own = _others(train)
+        return muon_optimizer.Muon(
+            train.learning_rate,
+            others=entry.make(own),
+            weight_decay=train.weight_decay,
+            **given,
+        )
+
+
+def _named(others: Any) -> Any:
+    return {"name": others} if isinstance(others, str) else others
+
+
+def _others(train: TrainSettings) -> tuple[Optimizer, TrainSettings]:
+    return part.of(train, _named(train.optimizer_arguments.get(_OTHERS, "sgd")))
+
+
+MUON = Muon()

@@ -1,0 +1,59 @@
+"""The arguments of Muon, and what they accept. Imports neither TensorFlow nor Keras."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+MOMENTUM = 0.95
+ITERATIONS = 5
+
+WORKING = MappingProxyType(
+    {
+        "momentum": MOMENTUM,
+        "nesterov": "true",
+        "iterations": ITERATIONS,
+        "normalize_weights": "false",
+        "rate_factor": 1.0,
+        "exclude": "[head/]",
+    }
+)
+"""Arguments with values that work."""
+
+
+def problem(name: str, value: Any) -> str:
+    """What is wrong with the value of an argument; empty: nothing."""
+    if name in ("nesterov", "normalize_weights"):
+        return "" if isinstance(value, bool) else "is neither true nor false"
+    if name == "iterations":
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        return "" if whole else "is not a whole number of 1 or more"
+    if name == "momentum":
+        return "" if _is_number(value) and 0 <= value < 1 else "is not from 0 to below 1"
+    if name == "rate_factor":
+        return "" if _is_number(value) and value > 0 else "is not a number above 0"
+    return _problem_of_patterns(value)
+
+
+def patterns(exclude: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The regular expressions of ``exclude``; None: the output layers."""
+    return exclude if exclude is None else (exclude,) if isinstance(exclude, str) else (*exclude,)
+
+
+def _problem_of_patterns(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, (str, list, tuple)) or not all(isinstance(v, str) for v in value):
+        return "is not a list of regular expressions"
+    for pattern in patterns(value) or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return f"is not a list of regular expressions: {error}"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
