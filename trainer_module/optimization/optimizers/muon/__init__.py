@@ -68,8 +68,7 @@ class Muon(Optimizer):
     def slots_with(self, train: TrainSettings) -> float:
         """The most that a kernel or another weight has."""
         entry, own = _others(train)
-        momentum = train.optimizer_arguments.get("momentum", muon_arguments.MOMENTUM)
-        return max(float(momentum > 0), entry.slots_with(own))
+        return max(self.slots, entry.slots_with(own))
 
     def make(self, train: TrainSettings) -> Any:
         """Makes the optimizer."""
