@@ -57,7 +57,8 @@ def fit(
         y: targets ``[examples, …]``; None with a dataset.
         loss: name, ``keras.losses.Loss``, or a function of ``y`` and outputs that returns
             ``[batch, …]``; for several outputs, a list, or a dictionary by output.
-        optimizer: name, or object of Keras. Its configuration counts, not its state.
+        optimizer: name, or object of Keras, such as :class:`stagecraft.Muon`. Its configuration
+            counts, not its state.
         metrics: names, objects or functions, each the mean of a value for each example; or
             a :class:`stagecraft.Metric`.
         parallel: the topology; None: one device, the first GPU if there is one.

@@ -14,6 +14,7 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.keras_optimizers import ELEMENTWISE
+from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon
 
 _REFUSED = {
     "clipnorm": "global_clipnorm, the norm over all gradients",
@@ -126,6 +127,8 @@ def of_name(name: str) -> dict[str, Any]:
 
 
 def _found(optimizer: Any) -> keras.optimizers.Optimizer:
+    if isinstance(optimizer, str) and optimizer.lower() == "muon":
+        return Muon()  # as train.optimizer: muon; that of Keras leaves out convolutions
     try:
         found = keras.optimizers.get(optimizer)
     except (TypeError, ValueError) as error:

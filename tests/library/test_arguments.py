@@ -30,6 +30,14 @@ def test_names_of_optimizers_have_the_rates_of_keras(optimizer, rate, decay):
     assert collected(optimizer=optimizer, learning_rate=3.0)["train_learning_rate"] == 3.0
 
 
+def test_muon_by_name_is_muon_by_default():
+    flat = collected(optimizer="muon")
+    assert flat["train_learning_rate"] == 0.02 == pytest.approx(float(sc.Muon().learning_rate))
+    assert (flat["train_weight_decay"], flat["train_momentum"]) == (0, 0.9)
+    assert sc.Muon().weight_decay is None
+    assert sc.Muon().get_config()["others"]["config"]["momentum"] == 0.9
+
+
 def test_an_optimizer_is_made_again_with_its_configuration():
     flat = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.7))
     found = cloudpickle.loads(cloudpickle.dumps(given.get(flat["train_optimizer"])))()

@@ -6,7 +6,7 @@ Imports neither TensorFlow nor Keras: it reads what there is from Keras's source
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stagecraft.schemas import signatures, user_objects
@@ -137,6 +137,11 @@ class OfUser(UserEntry, Optimizer):
                     f"has {argument} {own:g}, but {setting} is {here:g}",
                     f"{setting}: {own:g}",
                 )
+
+    def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
+        """Calls the method of this name of the user's optimizer, if there is one."""
+        if callable(check := getattr(self._found(), "check_weights", None)):
+            check(weights)
 
     def _found(self) -> Any:
         import keras

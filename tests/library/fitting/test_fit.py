@@ -179,6 +179,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "norm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1),
     "value": lambda: keras.optimizers.RMSprop(0.01, clipvalue=0.01),
     "name": lambda: "adagrad",
+    "muon": lambda: sc.Muon(RATE, weight_decay=0.125, exclude=()),
 }
 
 
@@ -199,6 +200,27 @@ def test_optimizers_step_as_in_keras(name):
     # Keras keeps learning rates and the factors of clipping in float32.
     for one, other in zip(model.get_weights(), weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=2**-22, atol=2**-22)
+
+
+def test_muon_leaves_the_head_to_sgd():
+    """The optimizer learns from the model which layer is the last; a name is the same optimizer."""
+    model, x, y = mlp(), draw(48, 5), labels(48)
+    start = model.get_weights()
+    head = f"^{model.layers[-1].name}/"
+    found = []
+    for optimizer in ("muon", sc.Muon(), sc.Muon(exclude=head), sc.Muon(exclude=())):
+        model.set_weights(start)
+        given = {"loss": classes(), "batch_size": 16, "shuffle": False, "verbose": 0}
+        sc.fit(model, x, y, optimizer=optimizer, **given)
+        found.append(model.get_weights())
+    by_name, by_default, by_path, with_head = found
+    for one, other in ((by_name, by_default), (by_default, by_path)):
+        for value, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(value, expected)
+    assert not np.allclose(by_default[2], with_head[2], atol=1e-3)
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(model, x, y, optimizer=sc.Muon(exclude="^top/"), **given)
+    assert (caught.value.setting, caught.value.value) == ("optimizer", {"exclude": "^top/"})
 
 
 def test_sample_weights_and_a_short_batch():

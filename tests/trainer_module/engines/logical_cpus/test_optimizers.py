@@ -200,6 +200,20 @@ def test_a_user_s_optimizer_is_a_template(monkeypatch):
     assert_equal_states(found, alone(**train | {"weight_decay": 0}))
 
 
+@pytest.mark.parametrize("parallel", [driving.STAGES, driving.slow(driving.MIRRORED)])
+def test_muon_of_keras_is_an_object_of_yours(parallel, monkeypatch):
+    import networks
+
+    def made() -> keras.optimizers.Optimizer:
+        return keras.optimizers.Muon(RATE, exclude_layers=["logits"])
+
+    monkeypatch.setattr(networks, "made", made, raising=False)
+    mine = {"optimizer": "networks:made", "weight_decay": 0.0}
+    found, expected = trained(parallel, **mine), trained(driving.ONE, **mine)
+    # Its iterations multiply rounding errors.
+    assert_equal_states(found, expected, 1e-8)
+
+
 def test_a_factor_on_the_rate_is_in_the_state():
     engine = driving.make(driving.STAGES, schedule="reduce_on_plateau", learning_rate=0.5)
     engine.scale_learning_rate(0.25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -47,23 +46,8 @@ class Muon(Optimizer):
 
     def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
         """Checks that each pattern excludes a kernel, and that a kernel is left."""
-        from stagecraft.trainer_module.models import matrices
-
-        kernels = [weight for weight in weights if matrices.of(weight) is not None]
-        paths = [weight.path for weight in kernels]
         exclude = muon_arguments.patterns(train.optimizer_arguments.get("exclude"))
-        for pattern in exclude or ():
-            if not any(re.search(pattern, path) for path in paths):
-                problem = "excludes no trained kernel"
-                use = f"a part of a path such as {', '.join(paths[:5])}"
-                raise SettingError(ARGS, {"exclude": pattern}, problem, use)
-        if all(matrices.excluded(weight, exclude) for weight in kernels):
-            problem = "has no kernel to update: the model has no trained kernel in a hidden layer"
-            use = "sgd"
-            if exclude:
-                problem = "has no kernel to update: exclude matches all trained kernels"
-                use = "fewer patterns in train.optimizer_args: exclude"
-            raise SettingError("train.optimizer", self.name, problem, use)
+        muon_arguments.check_weights(exclude, weights, ARGS, self.name)
 
     def slots_with(self, train: TrainSettings) -> float:
         """The most that a kernel or another weight has."""

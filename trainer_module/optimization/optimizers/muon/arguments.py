@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
+from stagecraft.schemas.errors import SettingError
+
 MOMENTUM = 0.95
 ITERATIONS = 5
 
@@ -40,6 +42,38 @@ def problem(name: str, value: Any) -> str:
 def patterns(exclude: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """The regular expressions of ``exclude``; None: the output layers."""
     return exclude if exclude is None else (exclude,) if isinstance(exclude, str) else (*exclude,)
+
+
+def check_weights(
+    exclude: Sequence[str] | None, weights: Sequence[Any], setting: str, name: str
+) -> None:
+    """Checks that each pattern excludes a kernel, and that a kernel is left.
+
+    Args:
+        exclude: see :func:`patterns`.
+        weights: all trained weights of the model.
+        setting: the one that holds ``exclude``.
+        name: of the optimizer in the settings.
+
+    Raises:
+        SettingError: they do not go together.
+    """
+    from stagecraft.trainer_module.models import matrices
+
+    kernels = [weight for weight in weights if matrices.of(weight) is not None]
+    paths = [weight.path for weight in kernels]
+    for pattern in exclude or ():
+        if not any(re.search(pattern, path) for path in paths):
+            problem = "excludes no trained kernel"
+            use = f"a part of a path such as {', '.join(paths[:5])}"
+            raise SettingError(setting, {"exclude": pattern}, problem, use)
+    if all(matrices.excluded(weight, exclude) for weight in kernels):
+        problem = "has no kernel to update: the model has no trained kernel in a hidden layer"
+        use = "sgd"
+        if exclude:
+            problem = "has no kernel to update: exclude matches all trained kernels"
+            use = "fewer patterns in exclude"
+        raise SettingError("train.optimizer", name, problem, use)
 
 
 def _problem_of_patterns(value: Any) -> str:

@@ -87,6 +87,14 @@ class Muon(PartOptimizer):
         super().build(variables)
         multipliers.apply(self, [self._factor if self._is_muons(v) else 1.0 for v in variables])
 
+    def check_weights(self, weights: Sequence[keras.Variable]) -> None:
+        """Checks ``exclude`` against all trained weights of a model; engines call it.
+
+        Raises:
+            SettingError: a pattern excludes no kernel, or no kernel is left.
+        """
+        arguments.check_weights(self._exclude, weights, "train.optimizer", "muon")
+
     def get_config(self) -> dict[str, Any]:
         """What Keras makes a copy of this optimizer from."""
         return {**super().get_config(), **json.loads(self._given)}
