@@ -50,10 +50,10 @@ class TrainSettings(Settings):
     )
     optimizer_args: str | None = Field(
         None,
-        description="mapping of other arguments of the Keras optimizer, such as {beta_1: 0.95}",
+        description="mapping of other arguments of the optimizer, such as {beta_1: 0.95}",
     )
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd, also in muon")
     weight_decay: float = Field(
         5e-4,
         ge=0,
