@@ -14,7 +14,6 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices, patterns
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
-from stagecraft.trainer_module.optimization.optimizers.muon import newton_schulz
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 layers = keras.layers
@@ -307,7 +306,3 @@ def test_an_object_of_keras_has_the_same_update():
 def test_wrong_arguments_of_the_object(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         sc.Muon(**wrong)
-
-
-def test_the_iteration_is_that_of_the_paper():
-    assert newton_schulz.COEFFICIENTS == (3.4445, -4.7750, 2.0315)
