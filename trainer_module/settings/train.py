@@ -70,6 +70,12 @@ class TrainFields(TrainParsing):
         description="list of regular expressions; training does not change weights whose path "
         "matches, and a layer with no other weights runs in inference mode",
     )
+    freeze_after: str | None = Field(
+        None,
+        description="mapping from regular expression to a share of all steps, between 0 and 1; "
+        "after this share, training does not change weights whose path matches; the first "
+        "expression that matches counts",
+    )
     clip_norm: float = Field(
         0.0,
         ge=0,

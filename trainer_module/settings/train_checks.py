@@ -48,6 +48,7 @@ class TrainSettings(TrainValues):
         if self.steps is not None:  # epochs are known with the data
             self.check_length(self.steps)
         structured.check_factors("train.learning_rate_multipliers", self.multipliers)
+        structured.check_shares("train.freeze_after", self.freeze_shares)
         registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
         registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
         self._check_losses()

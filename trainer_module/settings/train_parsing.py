@@ -39,6 +39,7 @@ class TrainParsing(Settings):
         "optimizer_args",
         "schedule_args",
         "learning_rate_multipliers",
+        "freeze_after",
         "loss_args",
         "loss_weights",
         mode="before",

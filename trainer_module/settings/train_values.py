@@ -57,6 +57,11 @@ class TrainValues(TrainFields):
         return structured.loaded(self.frozen, [])
 
     @property
+    def freeze_shares(self) -> dict[str, float]:
+        """``freeze_after`` as a mapping."""
+        return structured.loaded(self.freeze_after, {})
+
+    @property
     def undecayed_patterns(self) -> list[str]:
         """``weight_decay_exclude`` as a list."""
         return structured.loaded(self.weight_decay_exclude, [])
