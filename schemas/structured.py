@@ -55,6 +55,19 @@ def check_factors(setting: str, factors: Mapping[str, Any]) -> None:
             )
 
 
+def check_shares(setting: str, shares: Mapping[str, Any]) -> None:
+    """Checks that a mapping is from regular expressions to numbers between 0 and 1."""
+    for pattern, share in shares.items():
+        _check_pattern(setting, pattern)
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+            raise SettingError(
+                setting,
+                share,
+                f"is no share of all steps for {pattern!r}",
+                "a number between 0 and 1, such as 0.3",
+            )
+
+
 def dotted_names(setting: str, value: Any) -> str | None:
     """Names of the form ``package.module:name``, a list or separated by commas, as the latter."""
     if not value:

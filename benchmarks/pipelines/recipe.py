@@ -34,14 +34,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ema": {"train.ema_decay": 0.97},
     "lookahead": {"train.lookahead": 5},
     "views": {"train.test_time_augment": "none"},
-    "bias": {"train.frozen": "whitening"},
+    "freezing": {"train.freeze_after": "null"},
+    "bias": {"train.frozen": "whitening", "train.freeze_after": "null"},
     "batch": {"train.batch_size": 1024, "train.learning_rate": 1.5},
     "float32": {"parallel.precision": "float32"},
-    "resnet20": {"train.model": "resnet20", "train.learning_rate_multipliers": "null"},
+    "resnet20": {
+        "train.model": "resnet20",
+        "train.learning_rate_multipliers": "null",
+        "train.freeze_after": "null",
+    },
 }
 """Settings that a variant changes. Most have the name of the piece that they remove; *ema* and
-*lookahead* average weights, *bias* freezes that of the whitening, *batch* doubles the batch at the
-same rate per example."""
+*lookahead* average weights, *bias* freezes that of the whitening from the first step, *batch*
+doubles the batch at the same rate per example."""
 
 
 class Outcome(NamedTuple):

@@ -118,3 +118,4 @@ def test_the_fast_presets_have_the_rates_of_airbench94(preset):
     assert train.learning_rate * train.weight_decay == pytest.approx(decay, rel=0.01)
     assert (train.momentum, train.label_smoothing) == (0.85, 0.2)
     assert train.multipliers == {"norm/beta": 64}
+    assert train.freeze_shares == {"whitening/bias": 0.3}  # 3 of 9.9 epochs

@@ -160,6 +160,7 @@ def test_a_killed_training_of_the_fast_recipe_goes_on_exactly(make_fn_args, tmp_
         "train_schedule": "triangular",
         "train_label_smoothing": 0.2,
         "train_learning_rate_multipliers": '{"norm/beta": 64}',
+        "train_freeze_after": '{"whitening/bias": 0.5}',
         "train_augment": "alternating_flip,translate",
         "train_ema_decay": 0.0,
         "train_lookahead": 3,

@@ -64,8 +64,9 @@ def _is_bound(name: str, before: Flat, now: Flat, done: int) -> bool:
         return name in BOUND
     if name == "train_steps":
         schedule = registries.SCHEDULES.get(now["train_schedule"])
-        # The decay of lookahead depends on the length, too.
-        by_length = schedule.depends_on_length or bool(now.get("train_lookahead"))
+        # The decay of lookahead and the shares of freeze_after depend on the length, too.
+        others = ("train_lookahead", "train_freeze_after")
+        by_length = schedule.depends_on_length or any(map(now.get, others))
         return by_length or now[name] < done
     if name == "train_shuffle":  # auto adopts the other value
         return "auto" not in (before.get(name), now.get(name))

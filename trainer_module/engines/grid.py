@@ -11,7 +11,7 @@ messages: whether to skip a step, and by how much to clip gradients.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
+from stagecraft.trainer_module.models import freezing
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages import partition
@@ -92,10 +93,17 @@ class GridEngine(Engine):
         self._pipelines = [
             ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
         ]
+        self._phases = freezing.phases(
+            train, [each.path for each in self._template.trainable_variables], total_steps
+        )
         self._groups = [
             Group([each.device for each in column], parallel.all_reduce, topology.workers)
             for column in zip(*self._grid, strict=True)
         ]
+
+    def _freeze(self, frozen: Collection[str]) -> None:
+        for pipeline in self._pipelines:
+            pipeline.freeze(frozen)
 
     def _global_step(self, batch: Batch) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         sums = self._reduced(batch)
@@ -373,7 +381,7 @@ def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list
     totals: dict[int, tf.Tensor] = {}
     connected: dict[int, bool] = {}
     for stage_replica, partial in zip(row, sums, strict=True):
-        uses = zip(stage_replica.trainable, stage_replica.holders, strict=True)
+        uses = zip(stage_replica.trained, stage_replica.holders, strict=True)
         for (weight, holder), gradient, has in zip(
             uses, partial.gradients, stage_replica.connected, strict=True
         ):

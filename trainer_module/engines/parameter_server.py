@@ -9,6 +9,7 @@ reported it. The step is then applied twice and counted once; ``repeated`` count
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, step_metrics
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.models import freezing
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.processes import loopback
 
@@ -33,9 +35,14 @@ class ParameterServerEngine(StrategyEngine):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._scheduled_graph = tf.function(
-            lambda batch: self._global_step(batch)[0], autograph=False
-        )
+        self._scheduled_graphs = [
+            tf.function(functools.partial(self._scheduled, phase), autograph=False)
+            for phase in self._phases
+        ]
+
+    def _scheduled(self, phase: freezing.Phase, batch: Batch) -> step_metrics.StepMetrics:
+        self._freeze(phase.frozen)
+        return self._global_step(batch)[0]
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over global batches, on the chief."""
@@ -47,9 +54,13 @@ class ParameterServerEngine(StrategyEngine):
         taken: list[tuple[float, np.ndarray]] = []
         while len(taken) < steps:
             ahead = min(steps - len(taken), _AHEAD * self._topology.workers)
+            step = begin + len(taken)
+            number = freezing.number_at(self._phases, step)
+            if (end := self._phases[number].end) is not None:
+                ahead = min(ahead, end - step)
+            graph = self._scheduled_graphs[number]
             values = [
-                self._coordinator.schedule(self._scheduled_graph, args=(next(batches),))
-                for _ in range(ahead)
+                self._coordinator.schedule(graph, args=(next(batches),)) for _ in range(ahead)
             ]
             # Fetched before the join, a value would fail with its worker.
             self._coordinator.join()

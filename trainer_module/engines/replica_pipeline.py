@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -67,11 +67,21 @@ class ReplicaPipeline:
         )
         self._devices = parallel.stages
         self._parts = parts
-        self.passes_back: list[list[bool]] = [[]]
+        self.passes_back: list[list[bool]] = []
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
+        self.freeze(())
+
+    def freeze(self, frozen: Collection[str]) -> None:
+        """Leaves the weights with these paths out of the steps that are traced next."""
+        self.passes_back = [[]]
         for stage in self.stages[:-1]:
-            of_inputs = self.passes_back[-1] or [False] * len(stage.stage.model.inputs)
-            self.passes_back.append(functional.have_gradients(stage.stage.model, of_inputs))
+            model = stage.stage.model
+            of_inputs = self.passes_back[-1] or [False] * len(model.inputs)
+            self.passes_back.append(functional.have_gradients(model, of_inputs, frozen))
+        for shards, of_inputs in zip(self._shards, self.passes_back, strict=True):
+            shards[0].stage.freeze(frozen, any(of_inputs))
+            for shard in shards:
+                shard.freeze(frozen)
 
     def forward_and_back(
         self,
@@ -153,7 +163,7 @@ class ReplicaPipeline:
         parts = []
         for shard in self._shards[number]:
             with shard.scope("accumulate"):
-                own = [tf.identity(next(rest)) for _ in shard.trainable]
+                own = [tf.identity(next(rest)) for _ in shard.trained]
                 changed = {
                     i: tf.identity(v) for i, v in forward.changed.items() if owner(i) == shard.shard
                 }
@@ -178,7 +188,7 @@ class ReplicaPipeline:
         """The forward pass of a microbatch through a stage, on its device."""
         losses = sums = None
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(values[0])
+            tape.watch(self.stages[number].stage.trained(values[0]))
             tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
             result = self.stages[number].stage(*values, inputs, step, rows)
             if number == len(self.stages) - 1:
@@ -201,9 +211,10 @@ class ReplicaPipeline:
                 the last stage, none.
 
         Returns:
-            The gradients of the weights; and, by their index, of the inputs whose gradients the
-            stage before needs.
+            The gradients of the trained weights; and, by their index, of the inputs whose gradients
+            the stage before needs.
         """
+        weights = self.stages[number].stage.trained(weights)
         wanted = [index for index, has in enumerate(self.passes_back[number]) if has]
         inputs = tf.nest.flatten(passed.inputs)
         sources = [*weights, *(inputs[index] for index in wanted)]
@@ -219,7 +230,7 @@ class ReplicaPipeline:
         gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
         flags = iter(has_gradient)
         for shard in self._shards[number]:
-            shard.connected = [next(flags) for _ in shard.trainable]
+            shard.connected = [next(flags) for _ in shard.trained]
         back = dict(zip(wanted, raw[len(weights) :], strict=True))
         # Nothing goes back through a gradient that a layer stops.
         for index, gradient in back.items():

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -72,8 +72,6 @@ class StageReplica:
         holders: dict[int, StageReplica] = {key: each for each in before for key in each._copies}
         self._variables = variables
         self._holders = [holders.get(id(variable), self) for variable in variables]
-        self.holders = self._holders[: len(self.trainable)]
-        """Which stage holds each of ``trainable``: this one, or one before."""
         with tf.device(device):
             self._copies: dict[int, keras.Variable] = {
                 id(variable): _copy(variable)
@@ -83,11 +81,6 @@ class StageReplica:
             self._entries = [v for v in variables if id(v) in self._copies and v.trainable]
             self.weights = [v for v in self._copies.values() if v.trainable]
             self.state = [v for v in self._copies.values() if not v.trainable]
-            self.connected = [True] * len(self.trainable)
-            """Which of ``trainable`` have a gradient in this stage; known when the backward
-            pass has been traced."""
-            self.has_gradient = [True] * len(self.weights)
-            """Which of ``weights`` have a gradient in any stage."""
             self.slices = list(map(self._slice, self.weights)) if divided > 1 else []
             """This replica's slice of each of ``weights``, which its optimizer updates."""
             self._updated = self.slices or self.weights
@@ -95,13 +88,31 @@ class StageReplica:
             assigned = [v for key, v in self._copies.items() if key in stage.assigned]
             self._averaged = kept.averaged(train, self.weights, assigned)
             self._averages = kept.create(self._averaged)
-        self.held = [key for key, variable in self._copies.items() if variable.trainable]
-        """Ids of the template's variables that ``weights`` are copies of."""
+        self._held = [key for key, variable in self._copies.items() if variable.trainable]
+        self.freeze(())
         places = {id(copy): place for place, copy in enumerate(self._averaged)}
         self._evaluated = {
             key: self._averages[places[id(copy)]] if id(copy) in places else copy
             for key, copy in self._copies.items()
         }
+
+    def freeze(self, frozen: Collection[str]) -> None:
+        """Leaves the weights with these paths out of the steps that are traced next."""
+        uses = list(zip(self.trainable, self._holders, strict=False))
+        uses = [(weight, holder) for weight, holder in uses if weight.path not in frozen]
+        self.trained = [weight for weight, _ in uses]
+        """Which of ``trainable`` are not frozen."""
+        self.holders = [holder for _, holder in uses]
+        """Which stage holds each of ``trained``: this one, or one before."""
+        self.connected = [True] * len(self.trained)
+        """Which of ``trained`` have a gradient in this stage; known when the backward pass has been
+        traced."""
+        weights = enumerate(self.weights)
+        self._places = [place for place, weight in weights if weight.path not in frozen]
+        self.held = [self._held[place] for place in self._places]
+        """Ids of the template's variables that the trained ones of ``weights`` are copies of."""
+        self.has_gradient = [True] * len(self._places)
+        """Which of them have a gradient in any stage."""
 
     def _slice(self, weight: keras.Variable) -> keras.Variable:
         return _named(
@@ -157,22 +168,24 @@ class StageReplica:
     ) -> None:
         """Assigns what layers ``changed``, by place in ``Stage.variables``; applies gradients.
 
-        ``gradients``: of the weights that this stage holds, or of their slices; scaled already, to
-        limit the norm over all stages.
+        ``gradients``: of the trained weights that this stage holds, or of their slices; scaled
+        already, to limit the norm over all stages.
         """
         if self._train.clip_value:
             gradients = clipping.by_value(gradients, self._train.clip_value)
         if self._train.gradient_noise:
-            noise = [self._noise(entry, step) for entry in self._entries]
+            noise = [self._noise(self._entries[place], step) for place in self._places]
             gradients = [one + two for one, two in zip(gradients, noise, strict=True)]
         for index, value in changed.items():
             self._copies[id(self.stage.variables[index])].assign(value)
         if self.optimizer:
             self.optimizer.learning_rate.assign(rate)
             self.optimizer.iterations.assign(step)
-            for part, weight in zip(self.slices, self.weights, strict=bool(self.slices)):
-                part.assign(self.cut(tf.convert_to_tensor(weight)))
-            pairs = zip(gradients, self._updated, self.has_gradient, strict=True)
+            for place in self._places if self.slices else ():
+                weight = tf.convert_to_tensor(self.weights[place])
+                self.slices[place].assign(self.cut(weight))
+            updated = [self._updated[place] for place in self._places]
+            pairs = zip(gradients, updated, self.has_gradient, strict=True)
             used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
             if used:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
@@ -194,12 +207,10 @@ class StageReplica:
 
     def gather(self, column: Sequence[StageReplica]) -> None:
         """Sets the weights from the slices of all replicas, which have updated them."""
-        for place, (weight, is_used) in enumerate(
-            zip(self.weights, self.has_gradient, strict=True)
-        ):
+        for place, is_used in zip(self._places, self.has_gradient, strict=True):
             if not is_used:
                 continue
-            parts = []
+            weight, parts = self.weights[place], []
             for other in column:
                 with other.scope("gather"):
                     part = tf.identity(tf.convert_to_tensor(other.slices[place]))
@@ -219,11 +230,14 @@ class StageReplica:
 
     def _pull(self, decay: tf.Tensor) -> None:
         """Pulls the weights that have a gradient, and the moving statistics."""
-        uses = zip(self.weights, self.has_gradient, strict=True)
-        unused = {id(weight) for weight, is_used in uses if not is_used}
+        uses = zip(self._places, self.has_gradient, strict=True)
+        unused = {id(self.weights[place]) for place, is_used in uses if not is_used}
+        frozen = {*map(id, self.weights)} - {id(self.weights[place]) for place in self._places}
         with self.scope("update"):
             for slow, variable in zip(self._averages, self._averaged, strict=True):
-                if id(variable) not in unused:
+                if id(variable) in frozen:
+                    lookahead.follow(slow, variable.value)
+                elif id(variable) not in unused:
                     lookahead.move(slow, variable.value, decay, variable.constraint)
 
     @property

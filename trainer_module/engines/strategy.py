@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,6 +24,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
+from stagecraft.trainer_module.models import freezing
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
@@ -60,8 +61,10 @@ class StrategyEngine(Engine):
         parts = parallel.accumulate * strategy.num_replicas_in_sync
         self._stage = Stage(self._model, parallel.jit, parallel.remat, parts, self._dtype)
         examine.check([self._stage], parallel)
-        self._connected = [True] * len(self._stage.trainable)  # known when a step has been traced
         variables = self._model.trainable_variables
+        paths = [variable.path for variable in variables]
+        self._phases = freezing.phases(settings.train, paths, total_steps)
+        self._freeze(freezing.ALL.frozen)
         with self._strategy.scope():
             self._optimizer = make_optimizer(settings.train, variables)
             # Keras would sum gradients over the replicas again. The engine sums them earlier, to
@@ -80,6 +83,11 @@ class StrategyEngine(Engine):
         elif not self._topology.on_gpus:
             return feeding.on_host(dataset)  # there is no device to copy ahead to
         return feeding.on_replicas(self._strategy, dataset)
+
+    def _freeze(self, frozen: Collection[str]) -> None:
+        self._trained = [each for each in self._stage.trainable if each.path not in frozen]
+        self._connected = [True] * len(self._trained)  # known when a step has been traced
+        self._stage.freeze(frozen)
 
     def _global_step(self, batch: Batch) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         strategy, scale = self._strategy, self._loss_scale
@@ -155,13 +163,14 @@ class StrategyEngine(Engine):
         """One part of the global batch: its gradients, loss, metrics' sums, changed variables."""
         train = self._settings.train
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
+        trained = self._stage.trained(weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(weights)
+            tape.watch(trained)
             outputs, changed, penalty = self._stage(weights, state, batch.inputs, step, rows)
             losses = self.objective.loss(outputs, batch)
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
-        gradients, self._connected = step_metrics.connected(tape.gradient(target, weights), weights)
+        gradients, self._connected = step_metrics.connected(tape.gradient(target, trained), trained)
         sums = self.objective.sums(outputs, batch)
         return gradients, tf.cast(loss, self._dtype), sums, changed
 
@@ -174,13 +183,13 @@ class StrategyEngine(Engine):
         if train.clip_value:
             gradients = clipping.by_value(gradients, train.clip_value)
         if train.gradient_noise:
-            paths = [weight.path for weight in self._stage.trainable]
+            paths = [weight.path for weight in self._trained]
             step = self._step.read_value()
             gradients = gradient_noise.added(
                 gradients, paths, train.gradient_noise, train.seed, step
             )
         step_metrics.check_connected(self._connected)
-        pairs = zip(gradients, self._stage.trainable, self._connected, strict=True)
+        pairs = zip(gradients, self._trained, self._connected, strict=True)
         used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
         self._optimizer.apply(*map(list, zip(*used, strict=True)))
 
@@ -195,7 +204,7 @@ class StrategyEngine(Engine):
         Within them, CentralStorageStrategy refuses an assignment to its one variable.
         """
         train, strategy = self._settings.train, self._strategy
-        for weight, is_used in zip(self._stage.trainable, self._connected, strict=True):
+        for weight, is_used in zip(self._trained, self._connected, strict=True):
             if is_used and weight.constraint is not None:
                 strategy.extended.update(
                     weight.value, _constrain, args=(weight.constraint,), group=False
@@ -211,16 +220,19 @@ class StrategyEngine(Engine):
 
     def _pull(self, decay: tf.Tensor) -> None:
         """Pulls the weights that have a gradient, and the moving statistics."""
-        uses = zip(self._stage.trainable, self._connected, strict=True)
+        uses = zip(self._trained, self._connected, strict=True)
         unused = {id(weight) for weight, is_used in uses if not is_used}
+        frozen = {*map(id, self._stage.trainable)} - {*map(id, self._trained)}
+        update = functools.partial(self._strategy.extended.update, group=False)
         for slow, variable in zip(self._averages, self._averaged, strict=True):
-            if id(variable) not in unused:
-                arguments = variable.value, decay, variable.constraint
-                self._strategy.extended.update(slow, lookahead.move, args=arguments, group=False)
+            if id(variable) in frozen:
+                update(slow, lookahead.follow, args=(variable.value,))
+            elif id(variable) not in unused:
+                update(slow, lookahead.move, args=(variable.value, decay, variable.constraint))
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         summed, metrics, _ = self._run(self._replica_gradients, batch)
-        paths = [variable.path for variable in self._stage.trainable]
+        paths = [variable.path for variable in self._trained]
         return self._first(metrics.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
     def _check_placement(self, ops: list[placement.Op]) -> None:

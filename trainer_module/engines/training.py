@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
+from stagecraft.trainer_module.models import freezing
 from stagecraft.trainer_module.optimization.averages import ema, lookahead
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
@@ -49,9 +51,11 @@ class Engine(abc.ABC):
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
         self._loss_scale = LossScale() if half else None
-        self._placement_checked = False
+        self._placement_checked: set[int] = set()
+        """The phases whose first step ran on the planned devices."""
+        self._phases = [freezing.ALL]
         self._train_graph = tf.function(self._train_steps, autograph=False)
-        self._gradients_graph = tf.function(self._gradients, autograph=False)
+        self._gradients_graph = tf.function(self._all_gradients, autograph=False)
         self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Any]:
@@ -61,6 +65,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def _global_step(self, batch: Any) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         """One optimizer step; its metrics, and whether training can go on (bool scalar)."""
+
+    @abc.abstractmethod
+    def _freeze(self, frozen: Collection[str]) -> None:
+        """Leaves the weights with these paths out of the steps that are traced next."""
 
     @abc.abstractmethod
     def _gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -116,21 +124,32 @@ class Engine(abc.ABC):
         Raises a NonFiniteLossError if a loss is not finite, and a UserError if an op of the first
         step ran on another device than planned.
         """
-        wanted = tf.constant(steps, tf.int64)
-        if self._placement_checked:
-            result = self._train_graph(batches, wanted)
-        else:
-            with placement.recording() as ops, self._compiling():
-                result = self._train_graph(batches, wanted)
-            self._check_placement(ops)
-            self._placement_checked = True
-        done, healthy, last, losses = (float(part) for part in result[:4])
-        if not healthy:
-            # With a loss scale the step was not taken.
-            raise step_metrics.NonFiniteLossError(self.step + (self._loss_scale is not None), last)
-        examples = round(done) * self._settings.train.batch_size
-        values = self.objective.values(result[4].numpy().astype(np.float64))
-        return step_metrics.Metrics(losses / done, values, examples)
+        left, losses, sums = steps, 0.0, np.zeros(self.objective.size)
+        while left:
+            result = self._train_phase(batches, left)
+            done, healthy, last, of_phase = (float(part) for part in result[:4])
+            if not healthy:
+                # With a loss scale the step was not taken.
+                step = self.step + (self._loss_scale is not None)
+                raise step_metrics.NonFiniteLossError(step, last)
+            left -= round(done)
+            losses += of_phase
+            sums += result[4].numpy().astype(np.float64)
+        examples = steps * self._settings.train.batch_size
+        return step_metrics.Metrics(losses / steps, self.objective.values(sums), examples)
+
+    def _train_phase(self, batches: Iterator[Any], steps: int) -> Any:
+        """Takes ``steps`` global batches, or fewer if a phase ends before."""
+        number = freezing.number_at(self._phases, self.step)
+        # Another value of a Python argument is another trace.
+        train = functools.partial(self._train_graph, batches, tf.constant(steps, tf.int64), number)
+        if number in self._placement_checked:
+            return train()
+        with placement.recording() as ops, self._compiling():
+            result = train()
+        self._check_placement(ops)
+        self._placement_checked.add(number)
+        return result
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -145,11 +164,19 @@ class Engine(abc.ABC):
                 f"{_compiler_says(error.message)}; set parallel.jit: false"
             ) from error
 
-    def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
-        """Batches taken, whether it can go on, last loss, sum of losses, sums of the metrics."""
+    def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor, number: int = 0) -> Any:
+        """Batches taken, whether it can go on, last loss, sum of losses, sums of the metrics.
+
+        All steps are of the phase ``number``.
+        """
+        phase = self._phases[number]
+        self._freeze(phase.frozen)
 
         def unfinished(done: tf.Tensor, healthy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            return (done < steps) & healthy
+            if phase.end is None:
+                return (done < steps) & healthy
+            # A loss scale skips steps: more batches may be due than the phase has steps.
+            return (done < steps) & healthy & (self._step.read_value() < phase.end)
 
         def take(
             done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, sums: tf.Tensor
@@ -189,8 +216,15 @@ class Engine(abc.ABC):
         tf.cond(finite, step, lambda: tf.constant(False))
         return self._loss_scale.update(finite)
 
+    def _all_gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        self._freeze(freezing.ALL.frozen)
+        return self._gradients(batch)
+
     def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:
-        """Loss and gradient (by variable path) of one global batch; changes nothing."""
+        """Loss and gradient (by variable path) of one global batch; changes nothing.
+
+        The result has the gradients of weights that ``train.freeze_after`` has frozen, too.
+        """
         loss, gradients = self._gradients_graph(batch)
         return float(loss), {path: gradient.numpy() for path, gradient in gradients.items()}
 

@@ -28,6 +28,14 @@ def multiplier(train: TrainSettings, path: str) -> float:
     return 1.0
 
 
+def freeze_share(train: TrainSettings, path: str) -> float | None:
+    """The share of all steps after which a variable is frozen; the first pattern counts."""
+    for pattern, share in train.freeze_shares.items():
+        if re.search(pattern, path):
+            return float(share)
+    return None
+
+
 def apply(train: TrainSettings, model: keras.Model) -> None:
     """Freezes what ``train.frozen`` matches, and checks all patterns against the model.
 
@@ -39,6 +47,8 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
             train.
     """
     _check("train.frozen", train.frozen_patterns, model.trainable_variables)
+    _check("train.freeze_after", train.freeze_shares, model.trainable_variables)
+    _check_not_frozen(train, [variable.path for variable in model.trainable_variables])
     if train.frozen_patterns:
         _freeze(train.frozen_patterns, model)
         if not model.trainable_variables:
@@ -49,6 +59,7 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
                 "patterns that match fewer variables",
             )
     trained = model.trainable_variables
+    _check_left(train, trained)
     _check("train.learning_rate_multipliers", [*train.multipliers], trained)
     kernels = [variable for variable in trained if is_kernel(variable)]
     _check("train.weight_decay_exclude", train.undecayed_patterns, kernels)
@@ -69,6 +80,31 @@ def _freeze(patterns: Sequence[str], model: keras.Model) -> None:
             layer.trainable = False
         for variable in matching:
             variable.trainable = False
+
+
+def _check_not_frozen(train: TrainSettings, paths: Sequence[str]) -> None:
+    """Refuses patterns of ``train.freeze_after`` that match only what is frozen from the start."""
+    for pattern in train.freeze_shares:
+        matching = [path for path in paths if re.search(pattern, path)]
+        if all(matches(train.frozen_patterns, path) for path in matching):
+            raise SettingError(
+                "train.freeze_after",
+                pattern,
+                "matches only weights that train.frozen freezes from the first step, such as "
+                f"{matching[0]}",
+                "the pattern in one of the two settings",
+            )
+
+
+def _check_left(train: TrainSettings, trained: Sequence[keras.Variable]) -> None:
+    """Refuses a ``train.freeze_after`` that freezes everything."""
+    if all(freeze_share(train, variable.path) is not None for variable in trained):
+        raise SettingError(
+            "train.freeze_after",
+            ", ".join(train.freeze_shares),
+            "leaves nothing to train after the last share",
+            "patterns that match fewer variables",
+        )
 
 
 def _check(setting: str, patterns: Iterable[str], variables: Sequence[keras.Variable]) -> None:

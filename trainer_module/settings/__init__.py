@@ -15,7 +15,7 @@ from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.settings.task import TaskSettings
-from stagecraft.trainer_module.settings.train import TrainSettings
+from stagecraft.trainer_module.settings.train_checks import TrainSettings
 
 __all__ = ["ParallelSettings", "Settings", "TaskSettings", "TrainSettings", "TrainingSettings"]
 

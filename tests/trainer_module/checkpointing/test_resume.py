@@ -19,6 +19,7 @@ BOUND: dict[str, Any] = {
     "train_optimizer_args": '{"nesterov": false}',
     "train_schedule_args": '{"factor": 0.5}',
     "train_frozen": '["head"]',
+    "train_freeze_after": '{"head": 0.5}',
     "train_learning_rate_multipliers": '{"head": 2}',
     "train_weight_decay_exclude": '["head"]',
     "train_schedule": "one_cycle",

@@ -50,6 +50,10 @@ def test_the_first_multiplier_that_matches_counts():
         ({"frozen": "first", "learning_rate_multipliers": {"first": 2}}, "head"),
         ({"weight_decay_exclude": "head/bias"}, "head/kernel"),
         ({"frozen": "."}, ""),
+        ({"freeze_after": {"first": 0.5, "hed/kernel": 0.5}}, "head/kernel"),
+        ({"freeze_after": {".": 0.5}}, "fewer"),
+        ({"frozen": ["norm", "head"], "freeze_after": {"first": 0.5}}, "fewer"),
+        ({"frozen": ["first/"], "freeze_after": {"first/bias": 0.5}}, "one of"),
     ],
 )
 def test_a_pattern_that_matches_nothing(model, values, near, messages):
@@ -59,3 +63,16 @@ def test_a_pattern_that_matches_nothing(model, values, near, messages):
     assert caught.value.setting == f"train.{setting}"
     assert near in caught.value.suggestion
     messages.check(caught.value)
+
+
+def test_a_pattern_may_match_some_frozen_weights():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="first")])
+    model.add(keras.layers.Dense(2, name="head"))
+    patterns.apply(TrainSettings(frozen="first", freeze_after={"bias": 0.5}), model)
+    assert trained(model) == ["head/kernel", "head/bias"]
+
+
+def test_the_first_share_that_matches_counts():
+    train = TrainSettings(freeze_after={"head/bias": 0.25, "head": 0.5})
+    paths = ("head/bias", "head/kernel", "first/kernel")
+    assert [patterns.freeze_share(train, path) for path in paths] == [0.25, 0.5, None]

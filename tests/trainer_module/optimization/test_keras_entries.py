@@ -70,6 +70,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"callbacks": "mine"}, "train.callbacks", ":"),
     ({"lookahead": 5, "ema_decay": 0.9}, "train.lookahead", "one"),
     ({"lookahead": 6, "steps": 5}, "train.lookahead", "5"),
+    ({"freeze_after": {"a[": 0.5}}, "train.freeze_after", r"a\["),
+    ({"freeze_after": {"a": 0}}, "train.freeze_after", "0.3"),
+    ({"freeze_after": {"a": 0.5, "b": 1}}, "train.freeze_after", "0.3"),
+    ({"freeze_after": {"a": True}}, "train.freeze_after", "0.3"),
+    ({"freeze_after": {"a": "half"}}, "train.freeze_after", "0.3"),
+    ({"freeze_after": ["a"]}, "train.freeze_after", "NAME"),
 ]
 
 
@@ -99,6 +105,7 @@ def test_they_travel_flat():
                 "schedule": "piecewise_constant_decay",
                 "schedule_args": {"boundaries": [5], "values": [1.0, 0.5]},
                 "frozen": ["a", "b,c"],
+                "freeze_after": {"d": 0.5, "e": 0.25},
                 "learning_rate_multipliers": {"head": 2, "h": 3},
                 "weight_decay_exclude": "x",
                 "callbacks": ["a:b", "c.d:e"],
@@ -110,10 +117,12 @@ def test_they_travel_flat():
     assert TrainingSettings.from_flat(flat) == settings
     train = settings.train
     assert [*train.multipliers] == ["head", "h"]
+    assert [*train.freeze_shares.items()] == [("d", 0.5), ("e", 0.25)]
     assert train.frozen_patterns == ["a", "b,c"]
     assert train.schedule_arguments["values"] == [1.0, 0.5]
     assert train.callback_names == ("a:b", "c.d:e")
     new = {"optimizer_args", "schedule_args", "frozen", "clip_value", "callbacks", "lookahead"}
+    new |= {"freeze_after"}
     assert not {f"train_{name}" for name in new} & TrainingSettings().flat().keys()
 
 

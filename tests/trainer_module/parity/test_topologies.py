@@ -41,7 +41,9 @@ RECIPES: dict[str, dict[str, Any]] = {
         "label_smoothing": 0.2,
         "learning_rate_multipliers": {"norm/beta": 64},
         "lookahead": 2,
-    }
+        "freeze_after": {"whitening/bias": 0.5},
+    },
+    "cnn": {"freeze_after": {"block[12]_conv": 0.5}},
 }
 """Other settings of the training of a model."""
 

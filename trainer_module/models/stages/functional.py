@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
@@ -114,11 +114,14 @@ def activation_bytes(model: keras.Model) -> int:
     return sum(map(call_bytes, computed(model)))
 
 
-def have_gradients(model: keras.Model, of_inputs: Sequence[bool]) -> list[bool]:
+def have_gradients(
+    model: keras.Model, of_inputs: Sequence[bool], frozen: Collection[str] = ()
+) -> list[bool]:
     """Which outputs of a functional model depend, by floats, on trained weights.
 
     Args:
         of_inputs: which of the inputs do, by the models before.
+        frozen: paths of weights that are not trained any more.
     """
 
     def is_float(tensor: Any) -> bool:
@@ -126,7 +129,8 @@ def have_gradients(model: keras.Model, of_inputs: Sequence[bool]) -> list[bool]:
 
     known = {id(tensor) for tensor, has in zip(model.inputs, of_inputs, strict=True) if has}
     for node in calls(model)[len(model.inputs) :]:
-        trained = bool(getattr(node.operation, "trainable_variables", ()))
+        weights = getattr(node.operation, "trainable_variables", ())
+        trained = any(weight.path not in frozen for weight in weights)
         if trained or any(id(tensor) in known for tensor in node.input_tensors):
             known |= {id(tensor) for tensor in node.outputs if is_float(tensor)}
     return [id(tensor) in known for tensor in model.outputs]

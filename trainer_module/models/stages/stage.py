@@ -9,7 +9,7 @@ recomputation from the same tensors gives the same bits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -25,6 +25,8 @@ from stagecraft.trainer_module.models.stages.shards.model_shards import ModelSha
 from stagecraft.trainer_module.models.stages.shards.remat import recomputed_by_shards
 
 Tensors = Sequence[tf.Tensor]
+
+_NOTHING_STOPPED: tuple[tuple[int, ...], bool] = ((), False)
 
 
 class Outputs(NamedTuple):
@@ -93,11 +95,26 @@ class Stage:
             Segment(each, self, remat, [*before, *models[:index]])
             for index, each in enumerate(models)
         ]
+        self.freeze(())
         self._training: Callable[..., Any] = self._train
         if jit and not shards:
             self._training = tf.function(self._train, jit_compile=True, autograph=False)
         elif reused:
             self._training = shared_function.shared(self._train)
+
+    def freeze(self, frozen: Collection[str], passes_back: bool = False) -> None:
+        """Leaves the weights with these paths out of the passes that are traced next.
+
+        Args:
+            passes_back: whether the stage before needs the gradients of the inputs.
+        """
+        self._is_trained = [each.path not in frozen for each in self.trainable]
+        places = tuple(k for k, is_trained in enumerate(self._is_trained) if not is_trained)
+        self._stopped = (places, not passes_back) if places else _NOTHING_STOPPED
+
+    def trained(self, values: Iterable[Any]) -> list[Any]:
+        """The values of the weights that are not frozen, of one value for each of ``trainable``."""
+        return list(itertools.compress(values, self._is_trained))
 
     @property
     def assigned(self) -> frozenset[int]:
@@ -129,7 +146,11 @@ class Stage:
             step: int64 scalar; random draws depend on it.
             rows: int64 ``[batch]``, the examples' rows in the global batch; draws depend on them.
         """
-        return Outputs(*self._training([*weights, *state], inputs, step, rows))
+        values = [*weights, *state]
+        if self._training == self._train:
+            return Outputs(*self._train(values, inputs, step, rows))
+        # The gradient of a function is a function too, which computes those of all arguments.
+        return Outputs(*self._training(values, inputs, step, rows, self._stopped))
 
     def infer(self, weights: Tensors, state: Tensors, inputs: Nest) -> Nest:
         """The forward pass of inference; each tensor ``[batch, ...]``."""
@@ -145,8 +166,18 @@ class Stage:
             return self.model(inputs, training=False)
 
     def _train(
-        self, values: list[Any], inputs: Nest, step: Any, rows: Any
+        self,
+        values: list[Any],
+        inputs: Nest,
+        step: Any,
+        rows: Any,
+        stopped: tuple[tuple[int, ...], bool] = _NOTHING_STOPPED,
     ) -> tuple[Nest, dict[int, tf.Tensor], tf.Tensor]:
+        """``stopped``: the places of values without a gradient; whether inputs have none."""
+        places, of_inputs = stopped
+        values = [tf.stop_gradient(v) if k in places else v for k, v in enumerate(values)]
+        if of_inputs:
+            inputs = tf.nest.map_structure(tf.stop_gradient, inputs)
         changed: dict[int, tf.Tensor] = {}
         penalties = []
         for segment in self.segments:

@@ -52,6 +52,11 @@ def when(due: tf.Tensor, pull: Callable[[], Any]) -> None:
     tf.cond(due, taken, lambda: tf.constant(False))
 
 
+def follow(slow: tf.Variable, weight: tf.Variable) -> None:
+    """``slow = weight``, for a weight that the training does not change any more."""
+    slow.assign(tf.convert_to_tensor(weight))
+
+
 def move(
     slow: tf.Variable,
     weight: tf.Variable,

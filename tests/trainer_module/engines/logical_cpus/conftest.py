@@ -32,7 +32,7 @@ def grid() -> tuple[Any, list[Any]]:
 
     train = {"optimizer": "adamw", "clip_norm": 1.0, "ema_decay": 0.9}
     engine = driving.make(driving.GRID, "norm", **train)
-    engine._placement_checked = True
+    engine._placement_checked.add(0)
     with placement.recording() as ops:
         engine.train(driving.feed(engine), 1)
     return engine, ops

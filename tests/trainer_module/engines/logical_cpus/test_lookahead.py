@@ -164,7 +164,7 @@ def test_frozen_weights_have_no_slow_weights():
 def test_ops_of_pulls_run_on_their_devices():
     engine = make(GRID, "norm", clip_norm=1.0)
     with placement.recording() as ops:
-        engine._placement_checked = True
+        engine._placement_checked.add(0)
         trained(engine, 2)
     engine._check_placement(ops)
     pulls = [op for op in ops if "/cond/" in op.name and op.kind == "AssignVariableOp"]

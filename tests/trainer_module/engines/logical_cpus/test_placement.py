@@ -40,7 +40,7 @@ def test_every_stage_is_on_its_device(parallel, grid):
         _, ops = grid
     else:
         engine = driving.make(parallel, "norm", clip_norm=1.0, ema_decay=0.9)
-        engine._placement_checked = True
+        engine._placement_checked.add(0)
         with placement.recording() as ops:
             engine.train(driving.feed(engine), 1)
     found = _devices_of_parts(ops)
@@ -81,7 +81,7 @@ def test_a_cell_on_another_device_is_caught(monkeypatch):
 @pytest.mark.parametrize(("parallel", "devices"), [(MIRRORED, "CPU:3,CPU:1"), (ONE, "CPU:3")])
 def test_replicas_are_where_they_should_be(parallel, devices):
     engine = driving.make({**parallel, "devices": devices})
-    engine._placement_checked = True
+    engine._placement_checked.add(0)
     with placement.recording() as ops:
         engine.train(driving.feed(engine), 1)
     used = {op.device for op in ops if placement.GRADIENT in op.name}
@@ -91,7 +91,7 @@ def test_replicas_are_where_they_should_be(parallel, devices):
 @pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
 def test_recording_changes_nothing_and_leaves_nothing_behind(parallel):
     recorded, unseen = driving.make(parallel, "norm"), driving.make(parallel, "norm")
-    unseen._placement_checked = True
+    unseen._placement_checked.add(0)
     for engine in (recorded, unseen):
         engine.train(driving.feed(engine), 3)
     driving.assert_same_bits(recorded.state(), unseen.state())

@@ -140,7 +140,7 @@ def test_all_ops_of_a_shard_are_on_its_device_and_a_pair_has_one_sum():
         "up": "columns",
         "down": "rows",
     }
-    engine._placement_checked = True
+    engine._placement_checked.add(0)
     sent: collections.Counter[tuple[str, str]] = collections.Counter()
     with _counting(sent), placement.recording() as ops:
         engine.train(driving.feed(engine), 1)
