@@ -12,8 +12,6 @@ from stagecraft.trainer_module.parallel.devices import Topology
 CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2}
 
 
-
-
 @pytest.fixture
 def finalized(monkeypatch) -> list[tf.data.Dataset]:
     """What tf.data makes iterators of: on the host, and on each device that has its own."""
