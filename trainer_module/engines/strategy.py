@@ -75,13 +75,18 @@ class StrategyEngine(Engine):
             self._averages = kept.create(self._averaged)
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
-        """Iterator over global batches, each split evenly between the replicas in their order."""
+        """Iterator over global batches: whole on CPUs, otherwise a part for each replica.
+
+        A strategy copies ahead to each device, which logical CPUs do not need: they share the
+        host's memory. The copies would wait until the replicas leave a thread free, and then the
+        next step would wait for the copies.
+        """
         replicas = self._topology.replicas
+        if self._topology.on_cpus:
+            return feeding.on_host(dataset)
         if replicas > 1:
             # The strategy would guess batch sizes from the dataset's graph.
             dataset = dataset.map(lambda batch: batches.cut(batch, replicas, -1)).unbatch()
-        elif not self._topology.on_gpus:
-            return feeding.on_host(dataset)  # there is no device to copy ahead to
         return feeding.on_replicas(self._strategy, dataset)
 
     def _freeze(self, frozen: Collection[str]) -> None:
@@ -240,8 +245,17 @@ class StrategyEngine(Engine):
             placement.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
-        """Runs ``function`` on each replica's part of the batch."""
-        return self._strategy.run(function, args=(batch,))
+        """Runs ``function`` on each replica's part of the batch: equal parts, in their order."""
+        replicas = self._topology.replicas
+        if replicas == 1 or not self._topology.on_cpus:
+            return self._strategy.run(function, args=(batch,))
+
+        def with_part(batch: Batch) -> Any:
+            context = tf.distribute.get_replica_context()
+            place = tf.cast(context.replica_id_in_sync_group, tf.int32) % replicas
+            return function(batches.take(batches.cut(batch, replicas, -1), place))
+
+        return self._strategy.run(with_part, args=(batch,))
 
     def _first(self, value: Any) -> tf.Tensor:
         """The value on one replica, of a value that is the same on all."""

@@ -78,6 +78,11 @@ class Topology:
         """Whether the devices are GPUs."""
         return self.devices[0].startswith("GPU")
 
+    @property
+    def on_cpus(self) -> bool:
+        """Whether the devices are CPUs, which share the memory of the host."""
+        return self.devices[0].startswith("CPU")
+
 
 def configure_devices(parallel: ParallelSettings) -> None:
     """Sets up this process's devices; call it before anything else uses TensorFlow.

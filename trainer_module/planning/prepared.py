@@ -22,6 +22,7 @@ from stagecraft.trainer_module.models.stages.shards.costs.pieces import with_sha
 from stagecraft.trainer_module.planning import coarse, measure, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import collectives, roofline, update
+from stagecraft.trainer_module.planning.cost_model.measured_times import Measured, MeasuredTimes
 from stagecraft.trainer_module.planning.cost_model.piece_times import PieceTimes
 from stagecraft.trainer_module.planning.sums import backward
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -32,6 +33,10 @@ _OPERATIONS_PER_BYTE = 32
 
 _BYTES_PER_SECOND = 1e10
 """Between shards where times are measured: the order of a copy in a host's memory."""
+
+_SMALL_PARTS = 16
+"""A search also measures in a microbatch of this part of the batch, as a pipeline of a few devices
+has them."""
 
 
 class Prepared(NamedTuple):
@@ -82,6 +87,7 @@ def prepare(
             break
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = backward(stage_costs, remat=parallel.remat)
+    small: Measured | None = None
     unit, links = "flops", collectives.Links(shards=1 / _OPERATIONS_PER_BYTE)
     if accelerator:
         unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
@@ -92,14 +98,8 @@ def prepare(
     elif parallel.costs == "measured":
         unit, links = "measured", collectives.links(None, network_gbit)
         links = links._replace(shards=_BYTES_PER_SECOND)
-        times = measure.piece_times(
-            pieces,
-            stage_costs,
-            examples=settings.train.batch_size // parallel.parts,
-            device=device,
-            jit=parallel.jit,
-            remat=parallel.remat,
-            on_progress=on_progress,
+        small, times = _measured(
+            pieces, stage_costs, settings, device, for_search=for_search, on_progress=on_progress
         )
     else:
         times = [
@@ -112,15 +112,57 @@ def prepare(
     starts = [names.index(name) + 1 for name in chosen] if named else None
     if for_search:
         kept = coarse.kept_cuts(stage_costs, starts or ())
+        if small:
+            small = small._replace(times=coarse.merged(stage_costs, small.times, kept)[1])
         stage_costs, times = coarse.merged(stage_costs, times, kept)
         starts = starts and [kept.index(start) + 1 for start in starts]
         names = [names[start - 1] for start in kept]
-    times_at = None
+    times_at: PieceTimes | MeasuredTimes | None = None
+    if small:
+        large = Measured(_examples(settings), times)
+        times_at = MeasuredTimes(stage_costs, small, large, remat=parallel.remat)
     if accelerator:
         times_at = PieceTimes(stage_costs, accelerator, parallel.precision)
     rate = update.bytes_per_second(accelerator) if accelerator else math.inf
     planned = work.Work(stage_costs, times, settings, links, memory, times_at, rate)
     return Prepared(names, starts, planned, unit, source)
+
+
+def _measured(
+    pieces: Sequence[keras.Model],
+    found: Sequence[StageCost],
+    settings: TrainingSettings,
+    device: str,
+    *,
+    for_search: bool,
+    on_progress: Callable[[int, int], None],
+) -> tuple[Measured | None, list[Times]]:
+    """Measured times, for a search those of few examples as well."""
+    sizes = [_examples(settings)]
+    if for_search and sizes[0] > 1:
+        sizes.append(max(1, sizes[0] // _SMALL_PARTS))
+    measured = []
+    for number, size in enumerate(sizes):
+
+        def progress(done: int, total: int, before: int = number) -> None:
+            on_progress(before * total + done, len(sizes) * total)
+
+        times = measure.piece_times(
+            pieces,
+            found,
+            examples=size,
+            device=device,
+            jit=settings.parallel.jit,
+            remat=settings.parallel.remat,
+            on_progress=progress,
+        )
+        measured.append(Measured(size, times))
+    return (measured[1] if len(measured) > 1 else None), list(measured[0].times)
+
+
+def _examples(settings: TrainingSettings) -> int:
+    """Of a microbatch that is measured."""
+    return settings.train.batch_size // settings.parallel.parts
 
 
 @contextlib.contextmanager

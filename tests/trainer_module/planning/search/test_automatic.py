@@ -13,7 +13,7 @@ from user_models import Subclassed
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning.search import automatic
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def chosen(model: Any = None, earlier: Any = None, **given: Any) -> automatic.Resolved:
@@ -186,4 +186,4 @@ def test_accelerators_by_the_names_of_their_vendors(device, name):
 
 def test_a_cpu_is_no_accelerator():
     assert automatic.present("CPU:0") is None
-    assert isinstance(chosen().settings, TrainingSettings)
+    assert chosen().found.times == "flops"
