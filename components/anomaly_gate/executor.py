@@ -15,13 +15,11 @@ from tfx.utils import io_utils, writer_utils
 
 from stagecraft.components.anomaly_gate import checks
 from stagecraft.components.anomaly_gate.checks import Finding
+from stagecraft.components.anomaly_gate.layout import FILE_NAME
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
-
-FILE_NAME = "SchemaDiff.pb"
-"""ExampleValidator's name and layout (a folder per split), so that its tools can read it."""
 
 
 class AnomaliesError(UserError):

@@ -15,12 +15,16 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey, PlotKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
-from stagecraft.components.evaluator.evaluation import ACCURACY, CALIBRATION_ERROR, LOSS
+from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
+    CALIBRATION_ERROR,
+    LOSS,
+    TOP_LABEL_CALIBRATION,
+)
 from stagecraft.components.evaluator.example_metric import per_key
 from stagecraft.components.evaluator.top_labels import BINS, TOP, Sums, computations
 
 NAME = CALIBRATION_ERROR
-PLOT_NAME = "top_label_calibration"
 CONFUSION_MATRIX = "multi_class_confusion_matrix_plot"
 """TFMA's name of this plot."""
 
@@ -68,7 +72,7 @@ class ExpectedCalibrationError(metric_types.Metric):
 
     def __init__(self, name: str = NAME):
         def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
-            plot_key = PlotKey(*key._replace(name=PLOT_NAME))
+            plot_key = PlotKey(*key._replace(name=TOP_LABEL_CALIBRATION))
             return computations(key, config, (key, _calibration_error), (plot_key, _calibration))
 
         super().__init__(per_key(compute), name=name)

@@ -10,6 +10,7 @@ Biometrika 26).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,6 +23,15 @@ EXAMPLE_COUNT = "example_count"
 MONITOR, NOUN = "monitor", "noun"
 """Properties of a model, also of metrics: the metric that people look at first, if not accuracy;
 what they call the examples, if not images."""
+
+MISTAKES = "most_confidently_wrong"
+"""The metric whose value is the text of some :class:`Mistake`, of ``MostConfidentlyWrong``."""
+
+SAMPLED = "sampled_predictions"
+"""The metric whose value is the text of ``SampledPredictions``."""
+
+TOP_LABEL_CALIBRATION = "top_label_calibration"
+"""The plot of the calibration."""
 
 IMAGES = "images"
 
@@ -44,6 +54,17 @@ class Mistake(NamedTuple):
     actual: int
     predicted: int
     probability: float  # of ``actual``
+
+
+def read_mistakes(text: str) -> list[Mistake]:
+    """The value of the metric ``MISTAKES``, most confident first."""
+    return [Mistake(*row) for row in json.loads(text)]
+
+
+def read_sampled(text: str) -> dict[str, list[float]]:
+    """The value of the metric ``SAMPLED``: numbers by name, and ``weight``."""
+    columns: dict[str, list[float]] = json.loads(text)
+    return columns
 
 
 class CalibrationBin(NamedTuple):

@@ -9,31 +9,24 @@ import json
 
 from tensorflow_model_analysis.metrics import metric_types
 
-from stagecraft.components.evaluator.evaluation import Mistake
+from stagecraft.components.evaluator.evaluation import MISTAKES
 from stagecraft.components.evaluator.example_metric import per_key
 from stagecraft.components.evaluator.top_labels import Sums, computations
 
-NAME = "most_confidently_wrong"
-
 
 class MostConfidentlyWrong(metric_types.Metric):
-    """The mistakes with the highest confidence, as text: see :func:`read`.
+    """The mistakes with the highest confidence, as text: see ``read_mistakes``.
 
     Examples without the feature ``id`` are left out.
     """
 
-    def __init__(self, name: str = NAME):
+    def __init__(self, name: str = MISTAKES):
         super().__init__(
             per_key(lambda key, config: computations(key, config, (key, _text))), name=name
         )
 
 
 metric_types.register_metric(MostConfidentlyWrong)
-
-
-def read(text: str) -> list[Mistake]:
-    """The value of the metric, most confident first."""
-    return [Mistake(*row) for row in json.loads(text)]
 
 
 def _text(sums: Sums) -> str:

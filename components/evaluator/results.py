@@ -9,10 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
 
-from stagecraft.components.evaluator import classification, misclassified, task_metric
+from stagecraft.components.evaluator import result_files
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     BETTER_THAN_CONSTANT,
@@ -21,12 +20,17 @@ from stagecraft.components.evaluator.evaluation import (
     FINITE,
     MAX,
     MIN,
+    MISTAKES,
+    SAMPLED,
+    TOP_LABEL_CALIBRATION,
     Bounds,
     CalibrationBin,
     Evaluation,
     Mistake,
     Slice,
     number,
+    read_mistakes,
+    read_sampled,
 )
 
 _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
@@ -42,7 +46,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
     slices: list[Slice] = []
     mistakes: list[Mistake] = []
     sampled: dict[str, list[float]] = {}
-    for of_slice in tfma.load_metrics(directory):
+    for of_slice in result_files.metrics(directory):
         found = {
             each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
             for each in of_slice.metric_keys_and_values
@@ -62,11 +66,10 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
                 slices.append(Slice(named, values_of_slice, _without_differences(values)))
         else:
             overall = values
-            if misclassified.NAME in found:
-                mistakes = misclassified.read(found[misclassified.NAME].bytes_value.decode())
-            if task_metric.SAMPLED in found:
-                text = found[task_metric.SAMPLED].bytes_value.decode()
-                sampled = task_metric.read_sampled(text)
+            if MISTAKES in found:
+                mistakes = read_mistakes(found[MISTAKES].bytes_value.decode())
+            if SAMPLED in found:
+                sampled = read_sampled(found[SAMPLED].bytes_value.decode())
     metrics = _without_differences(overall)
     plots = _plots(directory)
     confusion = _confusion(plots)
@@ -122,7 +125,7 @@ def _plots(directory: str) -> list[Any]:
     # load_eval_result keeps only one plot per slice.
     return [
         plot
-        for of_slice in tfma.load_plots(directory)
+        for of_slice in result_files.plots(directory)
         if not of_slice.slice_key.single_slice_keys
         for plot in of_slice.plot_keys_and_values
         if plot.key.model_name != "baseline"
@@ -151,7 +154,7 @@ def _calibration(plots: list[Any]) -> list[CalibrationBin]:
             bucket.total_weighted_refined_prediction.value / count,
         )
         for plot in plots
-        if plot.key.name == classification.PLOT_NAME
+        if plot.key.name == TOP_LABEL_CALIBRATION
         for bucket in plot.value.calibration_histogram_buckets.buckets
         if (count := bucket.num_weighted_examples.value)
     ]
@@ -174,7 +177,7 @@ def _thresholds(config: Json) -> dict[str, Bounds]:
 
 
 def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[str]) -> list[str]:
-    validation = tfma.load_validation_result(directory)
+    validation = result_files.validation(directory)
     return [
         _no_better(failure.metric_value.double_value.value, confusion, class_names)
         if failure.metric_key.name == BETTER_THAN_CONSTANT

@@ -15,12 +15,11 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
-from stagecraft.components.evaluator.evaluation import LOSS
+from stagecraft.components.evaluator.evaluation import LOSS, SAMPLED
 from stagecraft.components.evaluator.example_metric import combined, per_key
 from stagecraft.trainer_module.data.tasks.metric import Metric
 from stagecraft.trainer_module.settings import TaskSettings
 
-SAMPLED = "sampled_predictions"
 KEPT = 2000
 """Examples of which :class:`SampledPredictions` keeps numbers."""
 
@@ -56,7 +55,7 @@ class TaskMetric(metric_types.Metric):
 
 
 class SampledPredictions(metric_types.Metric):
-    """The numbers of ``Task.sampled`` for some examples, as text: see :func:`read_sampled`.
+    """The numbers of ``Task.sampled`` for some examples, as text: see ``read_sampled``.
 
     These are the examples with the least hashes, however the examples are spread over workers.
     """
@@ -67,12 +66,6 @@ class SampledPredictions(metric_types.Metric):
 
 for each in (TaskMetric, SampledPredictions):
     metric_types.register_metric(each)
-
-
-def read_sampled(text: str) -> dict[str, list[float]]:
-    """The value of :class:`SampledPredictions`: numbers by name, and ``weight``."""
-    columns: dict[str, list[float]] = json.loads(text)
-    return columns
 
 
 def _value(name: str, task: Mapping[str, Any], sums: Sums) -> float:

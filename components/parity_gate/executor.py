@@ -18,6 +18,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.parity_gate.layout import JSON, MARKDOWN
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import batch, input_data
@@ -27,7 +28,6 @@ from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
 
 BATCHES = 8  # batches of the split train that the steps repeat
-JSON, MARKDOWN = "parity.json", "parity.md"
 
 Artifacts = dict[str, list[types.Artifact]]
 

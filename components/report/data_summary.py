@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
-from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
-from stagecraft.components.anomaly_gate.executor import FILE_NAME as ANOMALIES
+from stagecraft.components.anomaly_gate.layout import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
@@ -28,6 +27,12 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.labels import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
+
+STATISTICS = "FeatureStats.pb"
+"""StatisticsGen's file of a split. TFX's function that reads it imports Kubernetes and Beam."""
+
+_OVERALL = "All Examples"
+"""TFDV's name of the statistics that are not those of a slice."""
 
 AUGMENTATION = "augmentation"
 """The section with images of each class, of a task whose examples are images."""
@@ -121,8 +126,7 @@ def _augmented(
 def _features(statistics: Artifact) -> list[FeatureStatistics]:
     found = []
     for split in artifact_utils.decode_split_names(statistics.split_names):
-        view = stats_artifact_utils.load_statistics(statistics, split)
-        for feature in view.get_default_slice_or_die().proto().features:
+        for feature in _overall(artifact_utils.get_split_uri([statistics], split)).features:
             common, summary = _common(feature)
             count, missing = _present(common)
             found.append(
@@ -140,6 +144,13 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
                 )
             )
     return sorted(found, key=lambda row: row.feature)
+
+
+def _overall(folder: str) -> statistics_pb2.DatasetFeatureStatistics:
+    """The statistics of all examples of a split."""
+    read = io_utils.read_bytes_file(os.path.join(folder, STATISTICS))
+    slices = statistics_pb2.DatasetFeatureStatisticsList.FromString(read).datasets
+    return slices[0] if len(slices) == 1 else {each.name: each for each in slices}[_OVERALL]
 
 
 def _present(common: Any) -> tuple[int, int]:

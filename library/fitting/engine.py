@@ -211,7 +211,7 @@ def engine(
             )
         devices = topology.resolve(made.settings.parallel)
         connected = connect(devices, made.settings.parallel)
-        inner = make_engine(connected, devices, made.settings, 1, made.build_to_train)
+        inner = make_engine(connected, devices, made.settings, 1, made.build_without_data)
     return TrainingEngine(model, made, inner, devices)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -43,18 +43,20 @@ class Job:
         found: Builder = given.get(self.settings.train.model)
         return found
 
-    def build_model(self, scope: Any = None) -> keras.Model:
-        """A new model with the caller's weights."""
+    def build_model(
+        self, scope: Any = None, adapt_to: Callable[[], Any] | None = None
+    ) -> keras.Model:
+        """A new model with the caller's weights; ``adapt_to`` as in :func:`assemble`."""
         train, precision = self.settings.train, self.settings.parallel.precision
         try:
-            return assemble(train, {}, scope, precision, task=self.task)
+            return assemble(train, {}, scope, precision, task=self.task, adapt_to=adapt_to)
         except UserError as error:
             if isinstance(error.__cause__, SettingError):  # the builder's own
                 raise error.__cause__ from None
             raise
 
-    def build_to_train(self, scope: Any = None) -> keras.Model:
-        """As :meth:`build_model`, for a training.
+    def build_without_data(self, scope: Any = None) -> keras.Model:
+        """As :meth:`build_model`, for a training whose data is not known yet.
 
         Raises:
             SettingError: a layer has to adapt to data first.
@@ -65,8 +67,8 @@ class Job:
                 raise SettingError(
                     "train.model",
                     f"{path} ({type(layer).__name__})",
-                    "has not adapted to data, as the Trainer of a pipeline makes it do",
-                    "the layer's adapt(x) before the training",
+                    "has not adapted to data, and an engine sees no data before its first step",
+                    "the layer's adapt(x) before stagecraft.engine, or stagecraft.fit",
                 )
         return model
 

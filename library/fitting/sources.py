@@ -40,6 +40,10 @@ class Source(abc.ABC):
         """Each example once; a batch size that all replicas can divide."""
 
     @abc.abstractmethod
+    def first_inputs(self, count: int) -> Any:
+        """The first ``count`` examples of ``x``, or all if there are fewer; not shuffled."""
+
+    @abc.abstractmethod
     def rest(self) -> int:
         """Examples of the last batch, if it is short; else 0."""
 
@@ -117,6 +121,10 @@ class Arrays(Source):
             .map(self._batch(batch_size, rows, False), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
+
+    def first_inputs(self, count: int) -> Any:
+        """See :meth:`Source.first_inputs`."""
+        return tf.nest.map_structure(lambda part: part[:count], self._loaded()[0])
 
     def rest(self) -> int:
         """See :meth:`Source.rest`."""
@@ -224,6 +232,12 @@ class Batches(Source):
         batch = self._batch(batch_size, rows, False)
         dataset = self._opened().take(self.steps)
         return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    def first_inputs(self, count: int) -> Any:
+        """See :meth:`Source.first_inputs`; in the order of the dataset."""
+        batches = self._opened().take(min(self.steps, -(-count // self.batch_size)))
+        inputs = [inputs for inputs, *_ in batches]
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0)[:count], *inputs)
 
     def rest(self) -> int:
         """See :meth:`Source.rest`; counts in a pass through the dataset."""

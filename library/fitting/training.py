@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 import uuid
@@ -26,6 +27,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.engines.factory import join, make_engine
 from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.training import gradient_registry
@@ -76,7 +78,11 @@ class Training:
             Checkpoints(root, writes=writes, keep=train.keep) as checkpoints,
         ):
             engine = make_engine(
-                connected, devices, settings, self.epochs * data.steps, self.job.build_to_train
+                connected,
+                devices,
+                settings,
+                self.epochs * data.steps,
+                functools.partial(self.job.build_model, adapt_to=self._first_inputs),
             )
             history.plan = None if engine.plan is None else Plan(engine.plan)
             following = epochs.Epochs(
@@ -119,6 +125,11 @@ class Training:
             history.examples_per_second = outcome.images_per_second
             weights = _weights(engine)
         return history, weights
+
+    def _first_inputs(self) -> Any:
+        """The inputs that layers adapt to, as many as in a pipeline."""
+        specs = tf.nest.flatten(self.data.inputs)
+        return self.data.first_inputs(adapting.count(*(spec.shape for spec in specs)))
 
     def _validation(self, devices: topology.Topology) -> Any:
         if self.validation is None:

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.types import Artifact
 
+from stagecraft.components.metadata.run import Run
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.metadata.run_notes import Notes
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.report_data import ReportData
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import layout, nodes
-from stagecraft.pipeline.local.runners import Run
 
 _ARTIFACTS = {
     "examples": ("Cifar10ExampleGen", "examples", "Examples"),

@@ -7,7 +7,7 @@ import datetime
 import logging
 import pathlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfx.dsl.compiler import constants
 from tfx.orchestration import metadata
@@ -15,33 +15,15 @@ from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import runtime_parameter_utils
-from tfx.orchestration.portable.mlmd import context_lib, execution_lib
+from tfx.orchestration.portable.mlmd import context_lib
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import Artifact
 
 from stagecraft.components.metadata import file, outputs, run_notes
-from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.components.metadata.run import Run
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import sweep
-
-
-class Run(NamedTuple):
-    """A run in ML Metadata."""
-
-    run_id: str
-    connection: metadata.ConnectionConfigType
-
-    def outputs(self) -> dict[str, dict[str, list[Artifact]]]:
-        """Node id -> output key -> artifacts, for nodes that succeeded, were cached or reused."""
-        with metadata.Metadata(self.connection) as handle:
-            recorded = RunMetadata.find(handle.store, self.run_id)
-            return {
-                recorded.node(execution): execution_lib.get_output_artifacts(handle, execution.id)
-                for execution in (recorded.executions if recorded else ())
-                if recorded and execution_lib.is_execution_successful(execution)
-            }
 
 
 class _Runner:

@@ -26,7 +26,7 @@ from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models import freezing
 from stagecraft.trainer_module.models.divisibility import examine
-from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.layers import adapting, dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
 from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
@@ -56,6 +56,7 @@ class StrategyEngine(Engine):
         self._topology = topology
         self._sum_graph = tf.function(self._sum, autograph=False)
         self._model = build_model(self._strategy.scope())
+        adapting.take_from_chief(self._model, topology.worker == 0, self.sum_over_workers)
         dropout.key_layers(self._model, settings.train.seed)
         parallel = settings.parallel
         parts = parallel.accumulate * strategy.num_replicas_in_sync

@@ -91,7 +91,7 @@ class TrainingContext:
     def _first_inputs(self) -> Nest:
         """The first inputs in the order of the files: every process reads the same."""
         specs = tf.nest.flatten(self.task.input_specs(self._arguments))
-        count = min(adapting.count(spec.shape) for spec in specs)
+        count = adapting.count(*(spec.shape for spec in specs))
         return input_data.first(self._train_files, self.transform, count, self.task).inputs
 
     def _note_loaded(self, loaded: Loaded) -> None:

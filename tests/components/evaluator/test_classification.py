@@ -9,12 +9,8 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from stagecraft.components.evaluator import classification
-from stagecraft.components.evaluator.classification import (
-    BINS,
-    NAME,
-    PLOT_NAME,
-    ExpectedCalibrationError,
-)
+from stagecraft.components.evaluator.classification import BINS, NAME, ExpectedCalibrationError
+from stagecraft.components.evaluator.evaluation import TOP_LABEL_CALIBRATION
 
 
 def measure(
@@ -38,7 +34,7 @@ def test_agrees_with_the_definition():
     )
     measured = measure(labels, probabilities)
     assert measured[NAME] == pytest.approx(expected, abs=1e-12)
-    buckets = measured[PLOT_NAME].buckets
+    buckets = measured[TOP_LABEL_CALIBRATION].buckets
     assert [b.num_weighted_examples.value for b in buckets] == np.bincount(
         bins, minlength=BINS
     ).tolist()

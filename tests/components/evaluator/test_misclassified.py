@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from metric_values import metric_values
 
-from stagecraft.components.evaluator import misclassified
-from stagecraft.components.evaluator.evaluation import Mistake
+from stagecraft.components.evaluator.evaluation import MISTAKES, Mistake, read_mistakes
 from stagecraft.components.evaluator.misclassified import MostConfidentlyWrong
 from stagecraft.components.evaluator.top_labels import KEPT
 
@@ -15,7 +14,7 @@ def measure(
 ) -> list[Mistake]:
     example_ids = 1000 + np.arange(len(labels)) if ids else None
     values = metric_values(MostConfidentlyWrong(), labels, probabilities, parts, ids=example_ids)
-    return misclassified.read(values[misclassified.NAME])
+    return read_mistakes(values[MISTAKES])
 
 
 @pytest.mark.parametrize("parts", [1, 3])

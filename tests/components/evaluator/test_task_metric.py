@@ -19,9 +19,9 @@ from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components.evaluator import task_metric
 from stagecraft.components.evaluator.component import Executor
-from stagecraft.components.evaluator.evaluation import FINITE, Evaluation
+from stagecraft.components.evaluator.evaluation import FINITE, Evaluation, read_sampled
 from stagecraft.components.evaluator.results import read_evaluation
-from stagecraft.components.evaluator.task_metric import SampledPredictions, read_sampled
+from stagecraft.components.evaluator.task_metric import SampledPredictions
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import page
 from stagecraft.pipeline.evaluation import eval_config

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft import process_state
-from stagecraft.trainer_module.models.layers.whitening import Whitening
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
@@ -186,19 +185,3 @@ def test_devices_of_a_plan(devices, messages):
         sc.plan(build(), sc.Parallel(), devices=devices)
     assert caught.value.setting == "devices"
     messages.check(str(caught.value))
-
-
-def test_a_layer_that_has_not_adapted_to_data():
-    pictures = np.random.default_rng(2).standard_normal((20, 5, 5, 1)).astype(np.float32)
-    layer = Whitening(name="whitening")
-    model = keras.Sequential(
-        [keras.Input((5, 5, 1)), layer, keras.layers.Flatten(), keras.layers.Dense(2)]
-    )
-    error = refused(model, x=pictures)
-    assert (error.setting, error.value) == ("model", "whitening (Whitening)")
-    with pytest.raises(sc.UserError, match="whitening"):
-        sc.engine(model, loss="mse", batch_size=4)
-    layer.adapt(pictures)
-    before = layer.kernel.numpy()
-    sc.fit(model, pictures, Y, loss="mse", verbose=0)
-    np.testing.assert_array_equal(layer.kernel.numpy(), before)

@@ -1,4 +1,7 @@
-"""Which artifacts of a run the page is about, whatever its nodes are called."""
+"""Which artifacts of a run the page is about, whatever its nodes are called; what it imports."""
+
+import subprocess
+import sys
 
 from tfx.types import standard_artifacts
 
@@ -25,3 +28,14 @@ def test_roles_by_type():
         }
     )
     assert found == {"examples": examples, "schema": schema, "model": model}
+
+
+def test_of_the_large_libraries_only_tensorflow_is_imported():
+    code = (
+        "import sys; from stagecraft.components.report.pages import page; "
+        "from stagecraft.pipeline.history import report; "
+        "large = ('apache_beam', 'kubernetes', 'tensorflow_data_validation', "
+        "'tensorflow_model_analysis', 'tensorflow'); print(*set(large) & sys.modules.keys())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ended.stdout.split() == ["tensorflow"]

@@ -42,10 +42,10 @@ class Adapting(keras.layers.Layer):
         """
 
 
-def count(shape: Sequence[int | None]) -> int:
-    """How many examples of float32 inputs ``[*shape]`` to read for :func:`adapt`."""
-    size = 4 * math.prod(1 if side is None else side for side in shape)
-    return max(1, min(EXAMPLES, BYTES // max(size, 1)))
+def count(*shapes: Sequence[int | None]) -> int:
+    """How many examples to read for :func:`adapt`; shapes of an example's float32 inputs."""
+    sizes = (4 * math.prod(1 if side is None else side for side in shape) for shape in shapes)
+    return max(1, min(EXAMPLES, BYTES // max(1, *sizes)))
 
 
 def adapt(model: keras.Model, read: Callable[[], Any]) -> None:
@@ -70,6 +70,28 @@ def adapt(model: keras.Model, read: Callable[[], Any]) -> None:
                 "check the output of preprocessing_fn, and the layers before this one",
             )
         layer.adapt(inputs)
+
+
+def take_from_chief(
+    model: keras.Model, is_chief: bool, add: Callable[[Sequence[float]], Sequence[float]]
+) -> None:
+    """Sets the weights of the layers that are :class:`Adapting` to those of the chief.
+
+    Workers on different machines may round sums differently.
+
+    Args:
+        add: sums numbers over the workers, which all call this function.
+    """
+    layers = (layer for _, layer in walk(model) if isinstance(layer, Adapting))
+    variables = [variable for layer in layers for variable in layer.weights]
+    if not variables:
+        return
+    own = np.concatenate([np.ravel(variable.numpy()) for variable in variables], dtype=np.float64)
+    # A sum with zeros is a broadcast.
+    chiefs = np.array(add((own if is_chief else np.zeros_like(own)).tolist()))
+    ends = np.cumsum([math.prod(variable.shape) for variable in variables])
+    for variable, values in zip(variables, np.split(chiefs, ends), strict=False):
+        variable.assign(values.reshape(variable.shape))
 
 
 def _inputs(model: keras.Model, path: str, layer: Adapting, given: Any) -> Any:

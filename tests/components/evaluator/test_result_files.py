@@ -1,0 +1,84 @@
+"""TFMA's files, read without TFMA."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_result_pb2
+
+from stagecraft.components.evaluator import result_files
+
+READ = """
+import json
+import sys
+
+if sys.argv[2] == "TFMA first":
+    import tensorflow_model_analysis as tfma
+from stagecraft.components.evaluator import result_files
+
+folder = sys.argv[1]
+read = (
+    list(result_files.metrics(folder)),
+    list(result_files.plots(folder)),
+    result_files.validation(folder),
+)
+heavy = {"apache_beam", "tensorflow_model_analysis"} & sys.modules.keys()
+import tensorflow_model_analysis as tfma
+
+theirs = (
+    list(tfma.load_metrics(folder)),
+    list(tfma.load_plots(folder)),
+    tfma.load_validation_result(folder),
+)
+print(json.dumps({
+    "heavy": sorted(heavy),
+    "read": [len(read[0]), len(read[1]), len(read[2].metric_validations_per_slice)],
+    "equal": read == theirs,
+    "classes": type(read[0][0]) is type(theirs[0][0]) and type(read[2]) is type(theirs[2]),
+}))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    metrics = [metrics_for_slice_pb2.MetricsForSlice() for _ in range(3)]
+    for number, each in enumerate(metrics):
+        each.metric_keys_and_values.add().value.double_value.value = number / 3
+    plots = metrics_for_slice_pb2.PlotsForSlice()
+    plots.plot_keys_and_values.add().key.name = "a_plot"
+    validation = validation_result_pb2.ValidationResult()
+    validation.metric_validations_per_slice.add().failures.add().metric_key.name = "accuracy"
+    for name, messages in (
+        ("metrics-00000-of-00002", metrics[:2]),
+        ("metrics-00001-of-00002", metrics[2:]),
+        ("plots-00000-of-00001", [plots]),
+        ("validations", [validation]),
+    ):
+        with tf.io.TFRecordWriter(os.path.join(tmp_path, f"{name}.tfrecord")) as writer:
+            for message in messages:
+                writer.write(message.SerializeToString())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("order", "heavy"),
+    [("TFMA last", []), ("TFMA first", ["apache_beam", "tensorflow_model_analysis"])],
+)
+def test_reads_what_tfma_reads(folder, order, heavy):
+    """Also a TFMA that is imported later has the same message classes."""
+    ended = subprocess.run(
+        [sys.executable, "-c", READ, folder, order], check=True, capture_output=True, text=True
+    )
+    assert json.loads(ended.stdout.splitlines()[-1]) == {
+        "heavy": heavy,
+        "read": [3, 1, 1],
+        "equal": True,
+        "classes": True,
+    }
+
+
+def test_a_folder_without_plots(tmp_path):
+    assert list(result_files.plots(str(tmp_path))) == []
