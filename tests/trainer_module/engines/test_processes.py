@@ -127,9 +127,10 @@ def test_workers_in_step(train, tmp_path, two):
 
 
 @pytest.mark.full
-def test_parameter_server(train):
-    alone = train("alone")
-    served = train("served", parallel_strategy="parameter_server")
+@pytest.mark.parametrize("more", [{}, {"train_freeze_after": '{"conv0": 0.5}'}], ids=["", "frozen"])
+def test_parameter_server(train, more):
+    alone = train("alone", **more)
+    served = train("served", parallel_strategy="parameter_server", **more)
     _assert_close(_state(served, 6), _state(alone, 6))
     expected = record.read(alone.model_run_dir)
     found = record.read(served.model_run_dir)
