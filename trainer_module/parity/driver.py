@@ -15,6 +15,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import count_nonsmooth_ops, rounding_depths
@@ -157,7 +158,13 @@ class Driver:
             self._task.arguments,
             precision=settings.parallel.precision,
             task=settings.task.found,
+            adapt_to=self._first_inputs,
         )
+
+    def _first_inputs(self) -> batches.Nest:
+        """What layers adapt to; all processes have the same examples."""
+        shapes = (leaf.shape[1:] for leaf in tf.nest.flatten(self._inputs))
+        return _slice(self._inputs, slice(adapting.count(*shapes)))
 
     def _rows_of(self, batch: int) -> Rows:
         size, index = self._task.settings.train.batch_size, batch % self._count

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
@@ -22,9 +22,10 @@ from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import views
 
 _CHECKED = 4
-"""Examples for the check of a loss."""
+"""Examples for the checks of a loss and of views."""
 
 
 class TrainingContext:
@@ -84,9 +85,24 @@ class TrainingContext:
         """
         if self._train.loss == "task":
             return
-        batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
-        outputs = self.build_blank()(batch.inputs, training=False)
+        batch, outputs = self._first_outputs()
         chosen.verify(self.task, self._train, outputs, batch.targets)
+
+    def check_views(self) -> None:
+        """Checks that the export can average the views of ``train.test_time_augment``.
+
+        Raises:
+            SettingError: it cannot.
+        """
+        if self._train.test_time_augment is not None:
+            specs = self.task.input_specs(self._arguments)
+            _, outputs = self._first_outputs()
+            views.verify(self._train.test_time_augment, self.task, specs, outputs)
+
+    def _first_outputs(self) -> tuple[Batch, Nest]:
+        """The first examples, and a new model's outputs for them."""
+        batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
+        return batch, self.build_blank()(batch.inputs, training=False)
 
     def _first_inputs(self) -> Nest:
         """The first inputs in the order of the files: every process reads the same."""

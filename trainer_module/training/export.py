@@ -78,8 +78,8 @@ def export(
         schema_path: TFDV schema (text proto), for the names of classes.
         losses: of the training; None: those of the task.
         with_keras: also write ``assets.extra/model.keras``, without test-time augmentation.
-        test_time_augment: of the settings; the signatures of pictures then give the mean of the
-            logits of several views.
+        test_time_augment: of the settings; all signatures of the model then give, and evaluate, the
+            mean of the logits of several views.
 
     Raises:
         UserError: the disk is full, ``folder`` is not writable, or Keras cannot load the model
@@ -95,7 +95,7 @@ def export(
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
-    signatures = _signatures(model, served, task, losses or chosen.make(task, TrainSettings()))
+    signatures = _signatures(served, task, losses or chosen.make(task, TrainSettings()))
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
@@ -145,7 +145,7 @@ def _served(
 
 
 def _signatures(
-    model: keras.Model, served: Served, task: Task, losses: Losses
+    served: Served, task: Task, losses: Losses
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     transform, raw_spec = served.transform, served.raw_spec
 
@@ -161,7 +161,7 @@ def _signatures(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        outcome = evaluated(model, batch, task, losses)
+        outcome = evaluated(served.call, batch, task, losses)
         return {**outcome, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
@@ -178,9 +178,9 @@ def _signatures(
     }
 
 
-def evaluated(model: keras.Model, batch: Batch, task: Task, losses: Losses) -> Tensors:
-    """What the Evaluator adds up, of each example."""
-    outputs = model(batch.inputs, training=False)
+def evaluated(call: Callable[[Nest], Nest], batch: Batch, task: Task, losses: Losses) -> Tensors:
+    """What the Evaluator adds up, of each example; ``call`` maps inputs to outputs."""
+    outputs = call(batch.inputs)
     dtype = metric.dtype_of_sums(task.metrics(), tf.float32)
     terms = [each.terms(outputs, batch.targets, dtype) for each in task.metrics()]
     found = {

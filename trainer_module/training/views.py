@@ -9,8 +9,41 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.data.tasks.task import Spec, Task
+
 Call = Callable[[tf.Tensor], tf.Tensor]
 """Pictures ``[n, height, width, channels]`` to logits ``[n, classes]``."""
+
+
+def verify(kind: str, task: Task, specs: Nest, outputs: Nest) -> None:
+    """Checks before a training that :func:`averaged` works in its export.
+
+    Args:
+        specs: of the inputs, as ``task.input_specs`` returns them.
+        outputs: of the model.
+
+    Raises:
+        SettingError: the model has other inputs than one picture, or several outputs.
+    """
+
+    def refuse(problem: str, use: str = "none") -> SettingError:
+        use = f"train.test_time_augment: {use}"
+        return SettingError("train.test_time_augment", kind, problem, use)
+
+    if not isinstance(specs, Spec) or len(specs.shape) != 3:
+        shapes = ", ".join(str(list(spec.shape)) for spec in tf.nest.flatten(specs))
+        raise refuse(
+            "needs one picture [height, width, channels] as the model's input, but the task "
+            f"{task.name} has {shapes}"
+        )
+    if kind == "flip_translate" and None in specs.shape[:2]:
+        size = list(specs.shape)
+        raise refuse(f"needs pictures of one size, but the task {task.name} has {size}", "flip")
+    if not tf.is_tensor(outputs):
+        count = len(tf.nest.flatten(outputs))
+        raise refuse(f"averages one tensor, but the model's output has {count} of them")
 
 
 def averaged(call: Call, kind: str | None) -> Call:

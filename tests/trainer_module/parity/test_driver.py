@@ -6,9 +6,11 @@ import pytest
 from model_arguments import classes
 
 from stagecraft.trainer_module.engines.factory import connect
+from stagecraft.trainer_module.models.layers import whitening
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import cases, tolerances
 from stagecraft.trainer_module.parity.check import judge
+from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Results, Task, save
 from stagecraft.trainer_module.parity.worker import measure
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -126,3 +128,29 @@ def test_a_penalty_that_is_combined_otherwise_is_found(penalties):
     faulty = penalties.changed(lambda n, v: v * 0.9 if n.startswith("copies/") else v)
     (why,) = penalties.why(faulty)
     assert why.startswith("gradients of a batch of equal parts, ")
+
+
+def test_layers_adapt_to_the_examples(tmp_path):
+    settings = TrainingSettings.model_validate(
+        {"train": {"model": "airbench_2_2_2", "batch_size": BATCH}}
+    )
+    draw = np.random.RandomState(0)
+    images = draw.randn(2 * BATCH, 9, 9, 3).cumsum(axis=1).astype(np.float32)
+    data, out = (str(tmp_path / name) for name in ("data.npz", "out.npz"))
+    np.savez(data, inputs=images, targets=draw.randint(0, 3, 2 * BATCH))
+    task = Task(
+        settings=settings,
+        arguments=classes(3, (9, 9, 3)),
+        data=data,
+        steps=STEPS,
+        out=out,
+        reference=None,
+    )
+    devices = topology.resolve(settings.parallel)
+    driver = Driver(task, devices, connect(devices, settings.parallel))
+    expected = whitening.kernel(whitening.covariance(images, 2), (2, 2, 3, 24))
+    for kernel in (
+        driver.model(settings).get_layer("whitening").kernel.numpy(),
+        driver.engine(settings).weights()["whitening/kernel"],
+    ):
+        np.testing.assert_array_equal(kernel, expected.astype(np.float32))

@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from refusals import refusal
+from views_tasks import ONE_INPUT
 
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training import views
 
@@ -68,3 +72,54 @@ def test_other_tasks_are_refused(task, messages):
     assert (error.setting, error.value) == ("train.test_time_augment", "flip")
     assert error.suggestion == "train.test_time_augment: none"
     messages.check(error)
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [("TWO_INPUTS", "two_inputs"), ("TWO_OUTPUTS", "two_outputs")]
+)
+def test_a_task_that_cannot_be_exported_so_is_refused_before_training(
+    task, model, make_fn_args, tmp_path, messages
+):
+    fn_args = make_fn_args(
+        tmp_path,
+        task_name=f"views_tasks:{task}",
+        train_model=f"views_tasks:{model}",
+        train_test_time_augment="flip",
+        train_augment="none",
+    )
+    with pytest.raises(SettingError) as caught:
+        run_fn(fn_args)
+    error = caught.value
+    assert (error.setting, error.value) == ("train.test_time_augment", "flip")
+    assert error.suggestion == "train.test_time_augment: none"
+    assert not (tmp_path / "checkpoints").exists()
+    messages.check(str(error))
+
+
+def test_views_that_move_need_pictures_of_one_size(messages):
+    specs, outputs = Spec((None, None, 3)), tf.zeros([1, 4])
+    views.verify("flip", ONE_INPUT, specs, outputs)
+    with pytest.raises(SettingError) as caught:
+        views.verify("flip_translate", ONE_INPUT, specs, outputs)
+    assert caught.value.suggestion == "train.test_time_augment: flip"
+    messages.check(str(caught.value))
+
+
+def test_the_evaluator_measures_the_mean_of_the_views(make_fn_args, training_data, tmp_path):
+    fn_args = make_fn_args(
+        tmp_path,
+        task_name="views_tasks:ONE_INPUT",
+        train_model="views_tasks:one_output",
+        train_test_time_augment="flip",
+        train_augment="none",
+        train_steps=2,
+    )
+    run_fn(fn_args)
+    signatures = tf.saved_model.load(fn_args.serving_model_dir).signatures
+    examples = tf.constant(training_data.serialized("eval"))
+    logits = signatures["serving_default"](examples=examples)["logits"]
+    labels = signatures["transform_features"](examples=examples)["label"]
+    losses = signatures["evaluation"](examples=examples)["loss"]
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.reshape(labels, [-1]), logits)
+    # Losses of about 2, of graphs whose logits may differ by a rounding of each of 3,072 terms.
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-4)

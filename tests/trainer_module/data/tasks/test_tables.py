@@ -74,7 +74,7 @@ def test_r2_of_labels_far_from_zero(mean):
     )
     of_step = objective.values(objective.sums(tf.constant(outputs), batch).numpy())
     evaluated = objective.evaluated(objective.evaluation(tf.constant(outputs), batch).numpy())
-    exported = export.evaluated(lambda *_, **__: outputs, batch, objective.task, lambda *_: LABELS)
+    exported = export.evaluated(lambda _: outputs, batch, objective.task, lambda *_: LABELS)
     start = sum(each.size for each in objective.task.metrics()[:2])
     of_evaluator = R2().result(exported["metrics"].numpy().sum(axis=0)[start:])
     for found in (of_step["r2"], evaluated.values["r2"], of_evaluator):
