@@ -16,6 +16,9 @@ import tensorflow as tf
 _TFMA = "tensorflow_model_analysis"
 _PACKAGES = (_TFMA, f"{_TFMA}.proto")
 
+_NEEDED_FIRST = ("config_pb2", "metrics_for_slice_pb2")
+"""In order. The other modules name their messages, but those of TFMA 0.52 do not import them."""
+
 
 def metrics(directory: str) -> Iterator[Any]:
     """The ``MetricsForSlice`` of each slice, as ``tfma.load_metrics`` reads them."""
@@ -43,7 +46,9 @@ def _records(directory: str, kind: str) -> Iterator[bytes]:
 def _protos(name: str) -> types.ModuleType:
     """A module of ``tensorflow_model_analysis.proto``."""
     with _without_init():
-        return importlib.import_module(f"{_PACKAGES[-1]}.{name}")
+        for each in (*_NEEDED_FIRST, name):
+            module = importlib.import_module(f"{_PACKAGES[-1]}.{each}")
+    return module
 
 
 @contextlib.contextmanager
