@@ -43,6 +43,8 @@ def _records(directory: str, kind: str) -> Iterator[bytes]:
 def _protos(name: str) -> types.ModuleType:
     """A module of ``tensorflow_model_analysis.proto``."""
     with _without_init():
+        # In newer versions, validation_result_pb2 needs this module and does not import it.
+        importlib.import_module(f"{_PACKAGES[-1]}.config_pb2")
         return importlib.import_module(f"{_PACKAGES[-1]}.{name}")
 
 
