@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
-from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
@@ -161,7 +161,7 @@ class Driver:
             adapt_to=self._first_inputs,
         )
 
-    def _first_inputs(self) -> batches.Nest:
+    def _first_inputs(self) -> Nest:
         """What layers adapt to; all processes have the same examples."""
         shapes = (leaf.shape[1:] for leaf in tf.nest.flatten(self._inputs))
         return _slice(self._inputs, slice(adapting.count(*shapes)))
