@@ -25,6 +25,8 @@ Problem = Literal[
 
 _MAGIC = b"SQLite format 3\0"
 _PATIENCE_SECONDS = 5.0  # how long to wait for a lock. A run holds it for milliseconds at a time.
+_TRIES = 5
+"""Of a reader; each takes less than a millisecond."""
 _VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
 
 _AWAY = "move it and the folder pipeline_root away to start a new history"
@@ -60,18 +62,8 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         raise MetadataFileError(
             path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
         )
-    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}"
-    with (
-        _translated(path, write=write),
-        contextlib.closing(
-            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
-        ) as connection,
-    ):
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
-        [outcome, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        _check_size(path)  # within the transaction: no other process writes
-        connection.rollback()
+    with _translated(path, write=write):
+        tables, outcome = _inspect(path, write=write)
     if outcome != "ok":
         raise _broken(path, "damaged", " ".join(str(outcome).split()))
     if tables and "MLMDEnv" not in tables:
@@ -81,6 +73,30 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
             "is an SQLite database of another program, not of ML Metadata",
             "name another file or folder",
         )
+
+
+def _inspect(path: str, *, write: bool, tries: int = _TRIES) -> tuple[set[str], str]:
+    """Names of the tables, and the outcome of SQLite's ``quick_check``.
+
+    SQLite looks for a writer's journal first and for its lock afterwards (``hasHotJournal`` in
+    pager.c). If the writer ends in between, a reader believes that a crash has left the journal,
+    and that the file needs a write. So a reader tries again.
+    """
+    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+    connected = sqlite3.connect(uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
+    with contextlib.closing(connected) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE 1").fetchall()
+        except sqlite3.OperationalError as error:
+            if write or "readonly" not in str(error) or tries == 1:
+                raise
+        else:
+            [outcome, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
+            _check_size(path)  # within the transaction: no other process writes
+            connection.rollback()
+            return {name for (name,) in rows}, outcome
+    return _inspect(path, write=False, tries=tries - 1)
 
 
 def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metadata.MetadataStore:

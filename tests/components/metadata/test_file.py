@@ -1,5 +1,6 @@
 """A file that ML Metadata cannot work with: what is wrong with it is said."""
 
+import functools
 import pathlib
 import sqlite3
 import subprocess
@@ -18,6 +19,30 @@ connection.execute("BEGIN " + sys.argv[2])
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+CRASH = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")  # so that pages reach the file before the end
+connection.execute("BEGIN")
+connection.execute("CREATE TABLE more (x)")
+for _ in range(100):
+    connection.execute("INSERT INTO more VALUES (randomblob(4000))")
+os._exit(0)
+"""
+
+
+class MeetsTheEndOfAWrite(sqlite3.Connection):
+    """A reader that found a journal, and then no lock."""
+
+    meetings = 0
+
+    def execute(self, *args):
+        cls = type(self)
+        if cls.meetings:
+            cls.meetings -= 1
+            raise sqlite3.OperationalError("attempt to write a readonly database")
+        return super().execute(*args)
 
 
 @pytest.fixture
@@ -148,3 +173,23 @@ def test_a_folder_in_its_place(tmp_path):
     with pytest.raises(MetadataFileError) as caught:
         file.check(tmp_path)
     assert caught.value.problem == "unreadable"
+
+
+@pytest.mark.parametrize("meetings", [1, 4])
+def test_a_reader_that_meets_the_end_of_a_write_tries_again(store, monkeypatch, meetings):
+    connect = functools.partial(sqlite3.connect, factory=MeetsTheEndOfAWrite)
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    monkeypatch.setattr(MeetsTheEndOfAWrite, "meetings", meetings)
+    file.check(store)
+    assert MeetsTheEndOfAWrite.meetings == 0
+
+
+def test_a_journal_of_a_crash_is_for_the_next_writer(store, messages):
+    subprocess.run([sys.executable, "-c", CRASH, store], check=True)
+    assert pathlib.Path(f"{store}-journal").stat().st_size
+    with messages.raises(MetadataFileError) as caught:
+        file.check(store)
+    assert caught.value.problem == "unreadable"
+    file.check(store, write=True)  # rolls it back
+    file.check(store)
+    assert len(file.open_store(store).get_contexts_by_type("pipeline_run")) == 1
