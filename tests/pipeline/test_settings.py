@@ -1,5 +1,7 @@
 """The tree of settings: presets, files, overrides and errors."""
 
+import math
+
 import pytest
 
 from stagecraft.pipeline.cli.commands.run import run
@@ -107,15 +109,21 @@ def test_settings_travel_flat_and_come_back():
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "cifar100"])
-def test_the_fast_presets_have_the_rates_of_airbench94(preset):
-    """Upstream gives rates for 1,024 examples, decoupled from the momentum."""
+def test_the_fast_presets_have_the_rates_of_airbench94_muon(preset):
+    """Upstream sums the losses of 2,000 examples, and couples the decay with the momentum."""
     train = load(preset).train
-    scale = 1 + 1 / (1 - train.momentum)
-    kilobatches = train.batch_size / 1024
-    assert train.learning_rate == pytest.approx(11.5 / scale * kilobatches)
-    # Upstream adds the decay to the gradient: the momentum repeats it 1 / (1 - momentum) times.
-    decay = 0.0153 / scale / (1 - train.momentum) * kilobatches
+    batch = train.batch_size
+    assert train.learning_rate * train.multipliers["norm/beta"] == pytest.approx(
+        0.053 * batch, rel=0.01
+    )
+    # Upstream divides the logits of 256 features by 256, where the network here multiplies by 1/9.
+    assert train.learning_rate == pytest.approx(0.67 * batch * (9 / 256) ** 2, rel=0.01)
+    args = train.optimizer_arguments
+    of_kernels = 0.24 * math.sqrt(batch / 2000)
+    assert train.learning_rate * args["rate_factor"] == pytest.approx(of_kernels, rel=0.01)
+    decay = 2e-6 * batch / (1 - train.momentum)
     assert train.learning_rate * train.weight_decay == pytest.approx(decay, rel=0.01)
     assert (train.momentum, train.label_smoothing) == (0.85, 0.2)
-    assert train.multipliers == {"norm/beta": 64}
-    assert train.freeze_shares == {"whitening/bias": 0.3}  # 3 of 9.9 epochs
+    assert (args["momentum"], args["iterations"], args["normalize_weights"]) == (0.6, 3, True)
+    assert set(train.multipliers.values()) == {64}
+    assert train.freeze_shares == {"whitening/bias": 0.375}  # 3 of 8 epochs

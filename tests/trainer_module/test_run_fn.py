@@ -156,7 +156,8 @@ def test_a_killed_training_of_the_fast_recipe_goes_on_exactly(make_fn_args, tmp_
     """A pull follows steps 3 and 6, the checkpoints are of steps 2 and 4."""
     recipe = {
         "train_model": "airbench_4_6_8",
-        "train_optimizer": "sgd",
+        "train_optimizer": "muon",
+        "train_optimizer_args": '{"momentum": 0.6, "iterations": 3, "normalize_weights": true}',
         "train_schedule": "triangular",
         "train_label_smoothing": 0.2,
         "train_learning_rate_multipliers": '{"norm/beta": 64}',

@@ -31,12 +31,13 @@ SELECTION = {
     # Batch statistics. ResNet-8 is ResNet-20 with one block a group: its graphs are traced in
     # a third of the time.
     ("resnet8", "adamw"): ("clip",),
-    ("airbench_4_6_8", "sgd"): ("mirrored-2", "stages-3", "grid-2x2"),
+    ("airbench_4_6_8", "muon"): ("mirrored-2", "stages-3", "grid-2x2"),
 }
 """The rest is for ``make parity``, and the engines' own tests."""
 
 RECIPES: dict[str, dict[str, Any]] = {
     "airbench_4_6_8": {
+        "optimizer_args": {"momentum": 0.6, "iterations": 3, "normalize_weights": True},
         "schedule": "triangular",
         "label_smoothing": 0.2,
         "learning_rate_multipliers": {"norm/beta": 64},

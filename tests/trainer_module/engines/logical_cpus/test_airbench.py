@@ -18,6 +18,8 @@ PAIRS = [(MIRRORED, ACCUMULATE), (REPLICAS, ACCUMULATE), (STAGES, ACCUMULATE), (
 """Topologies, each with one device that normalises the same parts of a batch."""
 
 RECIPE: dict[str, Any] = {
+    "optimizer": "muon",
+    "optimizer_args": {"momentum": 0.6, "iterations": 3, "normalize_weights": True},
     "learning_rate": 0.05,
     "schedule": "triangular",
     "momentum": 0.85,

@@ -1,0 +1,107 @@
+"""``engine``, ``plan`` and ``virtual_devices``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import stagecraft as sc
+from stagecraft import process_state
+
+X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    with process_state.restored():
+        keras.utils.set_random_seed(1)
+        yield
+
+
+def build() -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+
+
+def test_an_engine_steps_as_fit():
+    model, twin = build(), build()
+    twin.set_weights(model.get_weights())
+    with sc.engine(model, "mse", keras.optimizers.Adam(0.01), batch_size=8, metrics=["mae"]) as it:
+        state = it.state()
+        logs = [it.train_step((X[at : at + 8], Y[at : at + 8])) for at in (0, 8, 16)]
+        assert it.step == 3 and it.learning_rate == pytest.approx(0.01)
+        assert logs[0].keys() == {"loss", "mae"}
+        trained = it.weights()
+        evaluated = it.evaluate(X, Y)
+        assert it.evaluate(tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)) == pytest.approx(
+            evaluated
+        )
+        np.testing.assert_allclose(it.predict(X), it.model()(X), rtol=1e-6)
+        it.restore(state)
+        assert it.step == 0
+        for batch in ((X, Y), (X,), X):
+            with pytest.raises(sc.SettingError) as caught:
+                it.train_step(batch)
+            assert caught.value.setting == "batch"
+        with pytest.raises(sc.SettingError):
+            it.restore({"step": np.array(1)})
+    optimizer = keras.optimizers.Adam(0.01)
+    sc.fit(twin, X, Y, loss="mse", optimizer=optimizer, batch_size=8, shuffle=False, verbose=0)
+    for one, two in zip(trained, twin.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_an_engine_refuses_several_processes():
+    with pytest.raises(sc.SettingError) as caught:
+        sc.engine(build(), "mse", parallel=sc.Parallel(strategy="multi_worker_mirrored", workers=2))
+    assert caught.value.setting == "parallel.workers"
+
+
+def deep() -> keras.Model:
+    inputs = hidden = keras.Input((4,))
+    for _ in range(4):
+        hidden = keras.layers.Dense(8, "relu")(hidden)
+    return keras.Model(inputs, [keras.layers.Dense(2)(hidden), keras.layers.Dense(1)(hidden)])
+
+
+@pytest.mark.parametrize("model", [deep, deep()], ids=["function", "model"])
+def test_a_plan(model):
+    parallel = sc.Parallel(strategy="grid", stages=2, microbatches=4)
+    found = sc.plan(model, parallel, "2xT4-16GB", batch_size=64)
+    assert len(found.stages) == 2 and len(found.cuts) == 1
+    assert found.seconds > 0 and found.memory_bytes > 0 and 0 < found.speedup < 2
+    assert found.bubble == pytest.approx(1 / 5)
+    assert "T4-16GB:0 → T4-16GB:1" in str(found) and "<pre>" in found._repr_html_()
+    assert repr(found) == str(found)
+    assert sc.plan(model, sc.Parallel()).seconds is None
+    with pytest.raises(sc.UserError) as caught:
+        sc.plan(model, parallel, "T4-16GB")
+    assert (caught.value.setting, caught.value.suggestion) == ("devices", "devices=2xT4-16GB")
+    with pytest.raises(sc.UserError) as caught:
+        sc.plan(keras.Sequential([keras.layers.Dense(1)]), parallel)
+    assert caught.value.setting == "input_shape"
+
+
+def test_more_virtual_stages_than_the_model_has_parts():
+    parallel = sc.Parallel(
+        strategy="grid", stages=2, virtual_stages=4, microbatches=4, virtual_devices=2
+    )
+    with pytest.raises(sc.SettingError) as caught:
+        sc.plan(build(), parallel, devices="2xT4-16GB")
+    assert (caught.value.setting, caught.value.value) == ("parallel.virtual_stages", 4)
+
+
+def test_virtual_devices_after_the_start_of_tensorflow():
+    tf.zeros(1).numpy()
+    with pytest.raises(sc.UserError) as caught:
+        sc.virtual_devices(99)
+    assert caught.value.suggestion == "stagecraft.virtual_devices(99)"
+    with pytest.raises(sc.SettingError):
+        sc.virtual_devices(0)
+    with pytest.raises(sc.SettingError) as refused:
+        sc.check_parity(build(), X, sc.Parallel(), Y, loss="mse")
+    assert refused.value.setting == "parallel.strategy"
