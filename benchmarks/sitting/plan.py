@@ -89,15 +89,15 @@ PLAN = (
     Benchmark(
         "pipelines/pipeline_overhead",
         "Pipeline time outside the Trainer",
-        20,
-        ("{archives} --steps 100",),
+        30,
+        ("{archives} --steps 100 --rounds 3",),
     ),
     Benchmark("pipelines/input_data", "Input pipeline", 10, ("{binary} --rounds 5 --seconds 1.5",)),
     Benchmark(
         "pipelines/recipe",
         "Pieces of the fast recipe",
         30,
-        ("{binary} --seeds 1 --epochs 1 --variant flip --variant float32",),
+        ("{binary} --seeds 1 --epochs 1 --variant sgd --variant float32",),
     ),
     Benchmark("pipelines/taxi", "The taxi template", 25, ("--seeds 2",)),
     Benchmark(
