@@ -15,7 +15,12 @@ from snippets import needs, snippets, untested
 COMMANDS = [line for page in PAGES for line in commands(page)]
 
 
-RARELY = ("README.md", "docs/explanation/parallelism.md", "docs/reference/workers.md")
+RARELY = (
+    "README.md",
+    "docs/explanation/parallelism.md",
+    "docs/how-to/tasks.md",
+    "docs/reference/workers.md",
+)
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""
 
 ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/serve.md", "docs/how-to/tune.md")

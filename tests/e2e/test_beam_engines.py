@@ -112,6 +112,7 @@ def test_a_bulk_inferrer_on_flink(direct, embedded_flink, tmp_path):
     same(Outputs(root), Outputs(str(direct / "data_steps")), "examples", "predictions")
 
 
+@pytest.mark.full
 def test_workers_that_share_an_object_store_alone(
     direct, embedded_flink, bucket, s3_server, tmp_path
 ):

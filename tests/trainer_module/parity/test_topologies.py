@@ -27,7 +27,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 STEPS, BATCH = 4, 16
 
 SELECTION = {
-    ("cnn", "sgd"): ("accumulate-4", "workers-2", "grid-2x1x2", "grid-2x3"),
+    ("cnn", "sgd"): ("accumulate-4", "workers-2", "grid-2x1x2"),
     # Batch statistics. ResNet-8 is ResNet-20 with one block a group: its graphs are traced in
     # a third of the time.
     ("resnet8", "adamw"): ("clip",),
