@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft import process_state
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.whitening import Whitening
 
@@ -20,10 +18,7 @@ PICTURES = DRAW.standard_normal((20, 5, 5, 1)).cumsum(axis=1).astype(np.float32)
 Y = DRAW.standard_normal((20, 2)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    with process_state.restored():
-        yield
+pytestmark = pytest.mark.usefixtures("as_before")
 
 
 def build() -> keras.Model:

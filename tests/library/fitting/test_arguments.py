@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft import process_state
 from stagecraft.fitting import job
 from stagecraft.fitting.task import GivenTask
 from stagecraft.trainer_module.data.tasks.task import Spec
@@ -20,11 +18,7 @@ X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    with process_state.restored():
-        keras.utils.set_random_seed(1)
-        yield
+pytestmark = pytest.mark.usefixtures("as_before")
 
 
 def build() -> keras.Model:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft import process_state
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    with process_state.restored():
-        keras.utils.set_random_seed(1)
-        yield
+pytestmark = pytest.mark.usefixtures("as_before")
 
 
 def build() -> keras.Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -12,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft import process_state
 from stagecraft.fitting import job
 from stagecraft.fitting.task import GivenTask
 from stagecraft.trainer_module.data.tasks.metric import Mean
@@ -23,11 +21,7 @@ X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    with process_state.restored():
-        keras.utils.set_random_seed(1)
-        yield
+pytestmark = pytest.mark.usefixtures("as_before")
 
 
 def build() -> keras.Model:
