@@ -43,7 +43,7 @@ drill: setup  ## inject faults into small training runs; about 15 minutes
 soak: setup  ## kill fifty training runs in a row and check that nothing is left; about 30 minutes
 	$(BIN)/python benchmarks/robustness/soak.py $(ARGS)
 
-benchmarks: setup  ## run all benchmarks on an idle machine and write benchmarks/RESULTS.md; planned for 75 minutes
+benchmarks: setup  ## run all benchmarks on an idle machine and write benchmarks/RESULTS.md; about 90 minutes
 	@failed=0; $(BIN)/python benchmarks/run.py $(ARGS) || failed=$$?; \
 		$(BIN)/python tools/docs/pictures.py && exit $$failed
 

@@ -1,18 +1,21 @@
 """Takes the recipe of the preset cifar10 apart: accuracy and time without each of its pieces.
 
     python benchmarks/pipelines/recipe.py ARCHIVE [--seeds 3] [--epochs 8]
+                                          [--model airbench_32_64_64]
                                           [--variant flip --variant float32]
 
 ARCHIVE is that of CIFAR-10. Each variant changes the preset in one piece. Seeds are the outer loop,
 so that a disturbance of the machine meets all variants. The accuracy is that of the Evaluator on
 the test images; seconds are those of the Trainer. Differences and ratios are those of runs with the
-same seed. --epochs is shorter than the preset, to compare more; --epochs 12 is the preset itself.
+same seed. --epochs is shorter than the preset, to compare more, and --model may name a smaller
+network of its family; --epochs 12 without --model is the preset itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -24,8 +27,17 @@ from common import figures, spread, versions
 
 RECIPE = "recipe"
 
+NETWORKS = pathlib.Path(__file__).resolve().parent / "ablated"
+
 VARIANTS: dict[str, dict[str, Any]] = {
     RECIPE: {},
+    "whitening": {
+        "train.model": "networks:whitening",
+        "train.freeze_after": "null",
+        "train.learning_rate_multipliers": "{norm/beta: 64}",
+    },
+    "identity": {"train.model": "networks:identity"},
+    "scale": {"train.model": "networks:scale"},
     "sgd": {
         "train.optimizer": "sgd",
         "train.optimizer_args": "null",
@@ -43,6 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "normalize_weights: true}",
     },
     "flip": {"train.augment": "flip,translate"},
+    "translate": {"train.augment": "alternating_flip"},
     "crop": {"train.augment": "alternating_flip,crop"},
     "triangular": {"train.schedule_args": "null"},
     "biases": {"train.learning_rate_multipliers": "null"},
@@ -63,9 +76,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "train.freeze_after": "null",
     },
 }
-"""Settings that a variant changes. Most have the name of the piece that they remove. *sgd* is the
-recipe of the paper, before Muon; *batch* doubles the batch, with the rates of airbench94_muon.py;
-*ema* and *lookahead* average weights; *bias* freezes that of the whitening from the first step."""
+"""Settings that a variant changes. Most have the name of the piece that they remove. *whitening* is
+an ordinary convolution, *identity* has Keras's initial kernels, *scale* adds one to normalisations.
+*sgd* is the recipe of the paper, before Muon; *batch* doubles the batch, with the rates of
+airbench94_muon.py. *flip* draws each flip by itself, *crop* moves by up to four pixels, with black
+borders, and *triangular* is a schedule with a peak. *ema* and *lookahead* average weights. *bias*
+freezes that of the whitening from the first step."""
 
 OF_THE_EXPORT = ("views",)
 """Variants that change only the exported model: they export the training of the recipe again."""
@@ -81,20 +97,26 @@ class Outcome(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("archive")
+    parser.add_argument("archive", type=os.path.abspath)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=8)
+    parser.add_argument("--model", default="airbench_64_256_256")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS)[1:])
     parser.add_argument("--set", action="append", default=[], help="a setting of all variants")
     args = parser.parse_args()
 
     names = [RECIPE, *(args.variant or list(VARIANTS)[1:])]
     runs: dict[str, list[Outcome]] = {name: [] for name in names}
-    print(f"{versions()}, {args.epochs:g} epochs", flush=True)
+    os.environ["RECIPE_MODEL"] = args.model  # for ablated/networks.py
+    print(f"{versions()}, {args.model}, {args.epochs:g} epochs", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(args.seeds):
             for name in names:
-                common = {"train.epochs": args.epochs, "train.seed": seed}
+                common = {
+                    "train.model": args.model,
+                    "train.epochs": args.epochs,
+                    "train.seed": seed,
+                }
                 changed = [f"{key}={value}" for key, value in (common | VARIANTS[name]).items()]
                 training = RECIPE if name in OF_THE_EXPORT else name
                 own = f"train.resume_id={training}-{seed}"
@@ -134,7 +156,9 @@ def run(archive: str, folder: str, settings: list[str]) -> Outcome:
     fixed = ["evaluate.min_accuracy=1", "report.enabled=false"]
     overrides = [word for each in [*fixed, *settings] for word in ("--set", each)]
     words = ["run", "--json", "--config", "cifar10", "--data", archive, "--output", folder]
-    done = subprocess.run([stagecraft, *words, *overrides], capture_output=True, text=True)
+    done = subprocess.run(
+        [stagecraft, *words, *overrides], capture_output=True, text=True, cwd=NETWORKS
+    )
     if done.returncode:
         sys.exit(f"{settings} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     result = json.loads(done.stdout.splitlines()[-1])
