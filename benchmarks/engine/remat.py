@@ -10,7 +10,8 @@ would blur the measurement. Columns:
 
     graph     before step 2, above the level before step 1: the optimized graph that TensorFlow
               keeps on the host
-    step      largest in steps 2 and 3, above the level before each of them: activations, gradients
+    step      largest in steps 2 and 3, above the level before each of them: activations, gradients;
+              little, if the process keeps the memory of step 1, which then is in "graph"
     together  largest in all steps, above the level before step 1, after tracing
 
 The benchmark compares all numbers after step 1, bit by bit: weights, moving statistics, and
@@ -65,8 +66,8 @@ def main() -> None:
                 f"{'less':>19}  {'':8}  {less['step']:7.0%}  {less['together']:11.0%}  "
                 f"{len(unequal)} of {len(one.files)} arrays differ" + worst(one, two, unequal)
             )
-            name = f"{args.schedule}, M = {count}: memory of a step, with / without remat"
-            shares[name] = on["step"] / off["step"]
+            name = f"{args.schedule}, M = {count}: memory of three steps, with / without remat"
+            shares[name] = on["together"] / off["together"]
     figures(lower=shares)
 
 
