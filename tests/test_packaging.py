@@ -138,14 +138,8 @@ def test_our_components_run_in_their_pipeline(project: pathlib.Path) -> None:
     assert (exported / "saved_model.pb").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "template",
-    [
-        pytest.param(name, marks=[pytest.mark.full] * (name != "empty"))
-        for name in writing.templates()
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("template", writing.templates())
 def test_a_written_project_works_with_the_wheel_alone(
     wheel: pathlib.Path, project: pathlib.Path, tmp_path: pathlib.Path, template: str
 ) -> None:

@@ -41,6 +41,7 @@ def test_a_program_trains(name: str, tmp_path: pathlib.Path) -> None:
     assert loss is not None and float(loss[1]) < 10
 
 
+@pytest.mark.slow
 def test_a_checkpoint_predicts_as_before(tmp_path: pathlib.Path) -> None:
     said = ran(tmp_path, sys.executable, FOLDER / "checkpoint.py", tmp_path)
     # 3 * 100 + 100 + 7, and 3 * 50 + 0 + 7.

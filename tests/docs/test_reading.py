@@ -18,6 +18,8 @@ COMMANDS = [line for page in PAGES for line in commands(page)]
 RARELY = (
     "README.md",
     "docs/explanation/parallelism.md",
+    "docs/how-to/init.md",
+    "docs/how-to/resume.md",
     "docs/how-to/tasks.md",
     "docs/reference/workers.md",
 )

@@ -17,6 +17,7 @@ def _versions(output):
     return sorted(path.name for path in (output / "serving").iterdir())
 
 
+@pytest.mark.full
 def test_a_run_leaves_no_temporary_file(output, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONHASHSEED", "1")

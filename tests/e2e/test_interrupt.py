@@ -73,6 +73,7 @@ def test_ctrl_c_leaves_nothing_behind(output, node):
         )  # there was no evaluation yet: it has saved because it was asked
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_next_run_goes_on_from_the_cache(output):
     stopped = _checkpoints(output)[-1]

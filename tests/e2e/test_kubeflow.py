@@ -58,6 +58,7 @@ def tiny(cifar10_small, tmp_path):
     return tmp_path / "tiny.yaml"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_real_pictures_from_the_object_store(tiny, tmp_path, programs):
     output = tmp_path / "out"

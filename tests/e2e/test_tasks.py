@@ -19,6 +19,7 @@ def trained(output: pathlib.Path) -> tuple[dict[str, float], pathlib.Path]:
     return json.loads(record.read_text())["best"], model
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_language_model_learns_and_continues_a_prompt(tmp_path):
     settings = ("data.sample_train=2000", "data.sample_test=200", "train.steps=120", *SMALL)

@@ -32,6 +32,7 @@ def project(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_three_lines(project: pathlib.Path) -> None:
     file = project / "models" / "keras_model" / "model.py"

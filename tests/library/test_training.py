@@ -97,6 +97,7 @@ def test_a_compiled_model_needs_no_more_and_goes_on_from_its_weights(fn_args):
     assert {"mae", "square"} <= record.read(fn_args.model_run_dir)["best"].keys()
 
 
+@pytest.mark.slow
 def test_devices_that_this_process_cannot_make(fn_args):
     """Replicas and stages in a process of its own give what one device gives."""
     import tensorflow as tf
@@ -124,6 +125,7 @@ def test_workers_receive_objects(fn_args):
     assert served(fn_args).shape == (3, 1)
 
 
+@pytest.mark.slow
 def test_it_resumes(fn_args, tmp_path):
     more = {"model": build, "task": task(), "batch_size": 20, "checkpoint_dir": tmp_path / "kept"}
     sc.train(fn_args, **more, optimizer="adam", steps=2)
@@ -148,6 +150,7 @@ def test_settings_of_our_trainer_are_the_base(fn_args):
     assert (found["train_batch_size"], found["train_learning_rate"]) == (15, 0.5)
 
 
+@pytest.mark.slow
 def test_without_transform(fn_args, data):
     """The model receives the raw features of the schema."""
     fn_args.transform_output = None

@@ -4,6 +4,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 SCRIPT = """
@@ -81,6 +83,7 @@ sc.Parallel(stages="two", strategies="grid")
 """
 
 
+@pytest.mark.slow
 def test_a_callers_file_passes(tmp_path):
     package = tmp_path / "stagecraft"
     package.mkdir()

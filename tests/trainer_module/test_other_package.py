@@ -152,6 +152,7 @@ def test_shards_divide_its_layer_by_its_rule(installed):
     assert "stagecraft_extras.scale" not in registries.code({"parallel_strategy": "grid"})
 
 
+@pytest.mark.slow
 def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_SGD_STEPS", "2")
     devices = {"parallel_replicas": 2, "parallel_virtual_devices": 2}

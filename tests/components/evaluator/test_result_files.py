@@ -63,6 +63,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "heavy"),
     [("TFMA last", []), ("TFMA first", ["apache_beam", "tensorflow_model_analysis"])],

@@ -107,6 +107,7 @@ def blessed(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pat
     return folder
 
 
+@pytest.mark.slow
 def test_metrics_slices_and_bounds(blessed):
     found = read_evaluation(str(blessed / "evaluation"))
     # float32 of the model's output, up to 7, squared.

@@ -102,6 +102,7 @@ def test_labels_of_two_classes():
         task.to_label(tf.constant([2]))
 
 
+@pytest.mark.slow
 def test_keras_trains_and_saves_the_model(tmp_path):
     canned = E.DNNLinearCombinedClassifier(
         {"job": JOB},

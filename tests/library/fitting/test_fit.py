@@ -144,7 +144,12 @@ def assert_near(found: list[np.ndarray], expected: list[np.ndarray], sums: int =
         np.testing.assert_allclose(one, other, rtol=sums * EPSILON, atol=sums * EPSILON)
 
 
-@pytest.mark.parametrize("name", MODELS)
+FAST = ("cnn", "two inputs", "simple class")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in MODELS]
+)
 def test_it_trains_as_keras_does(name):
     build, x, size = MODELS[name]
     y = labels(count(x))
@@ -202,6 +207,7 @@ def test_optimizers_step_as_in_keras(name):
         np.testing.assert_allclose(one, other, rtol=2**-22, atol=2**-22)
 
 
+@pytest.mark.slow
 def test_muon_leaves_the_head_to_sgd():
     """The optimizer learns from the model which layer is the last; a name is the same optimizer."""
     model, x, y = mlp(), draw(48, 5), labels(48)

@@ -13,6 +13,7 @@ ROUNDING = 1e-13
 """Float64 sums of some thousand terms in another order, in steps of 0.01: 2**-53 for each term."""
 
 
+@pytest.mark.slow
 def test_each_topology_trains_as_keras_on_one_device():
     done = subprocess.run(
         [sys.executable, str(HERE / "topologies.py")], capture_output=True, text=True, timeout=300
@@ -23,6 +24,7 @@ def test_each_topology_trains_as_keras_on_one_device():
     assert {name: value for name, value in differences.items() if value > ROUNDING} == {}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_script_trains_in_processes_and_proves_parity(tmp_path):
     done = subprocess.run(

@@ -76,6 +76,7 @@ def test_refusals(given):
     assert error.value.setting == "task.metrics"
 
 
+@pytest.mark.slow
 def test_names_do_not_start_tensorflow():
     """A worker connects to its peers first, and may import the task of a module before that."""
     script = """

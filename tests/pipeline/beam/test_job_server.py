@@ -24,6 +24,8 @@ CLIENT = """
 import os, signal, sys
 from apache_beam.options.pipeline_options import PipelineOptions
 from stagecraft.pipeline.beam.engines.portable import FlinkRunner
+
+pytestmark = pytest.mark.slow
 server = FlinkRunner()._own_server(PipelineOptions(sys.argv[3:]))
 server.start()
 open(sys.argv[1], "w").write(str(server._folder))

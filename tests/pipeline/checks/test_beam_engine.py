@@ -171,6 +171,7 @@ def test_other_runners() -> None:
     assert remote.verdict == "note"
 
 
+@pytest.mark.slow
 def test_a_worker_elsewhere_reads_and_writes_the_root(
     job_server: str, tmp_path: pathlib.Path
 ) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from tfx.types import standard_artifacts
 
 from stagecraft.pipeline.history import report
@@ -30,6 +31,7 @@ def test_roles_by_type():
     assert found == {"examples": examples, "schema": schema, "model": model}
 
 
+@pytest.mark.slow
 def test_of_the_large_libraries_only_tensorflow_is_imported():
     code = (
         "import sys; from stagecraft.components.report.pages import page; "

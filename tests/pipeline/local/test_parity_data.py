@@ -25,6 +25,7 @@ def test_pictures_are_normalized(tmp_path):
     np.testing.assert_allclose(images.std((0, 1, 2)), 1, atol=2.4e-7)
 
 
+@pytest.mark.slow
 def test_pictures_come_from_an_archive(cifar10_small, tmp_path):
     archive = DataSettings(source=str(cifar10_small / "cifar-10-binary.tar.gz"))
     parity_data.save_images(archive, 16, tmp_path / "data.npz", 10)

@@ -174,6 +174,7 @@ def test_the_other_weights_have_the_update_of_the_other_optimizer(others, alone)
         assert not np.allclose(found[path], expected[path]), path
 
 
+@pytest.mark.slow
 def test_exclude_replaces_the_output_layers():
     args = {"exclude": ["^attention/", "^up/"]}
     common = {"learning_rate": 0.1, "weight_decay": 0.01}

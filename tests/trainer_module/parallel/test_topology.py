@@ -219,6 +219,7 @@ assert len(tf.config.list_logical_devices("CPU")) == 4
 """
 
 
+@pytest.mark.slow
 def test_virtual_devices():
     run = subprocess.run([sys.executable, "-c", VIRTUAL_DEVICES], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -115,6 +115,7 @@ def test_float64_is_judged_to_1e_10(zeros):
     assert "float64 trajectory after 2 steps, model/head/kernel" in zeros.why(moved)[0]
 
 
+@pytest.mark.slow
 def test_with_statistics_penalties_are_held_against_a_whole_batch(penalties):
     assert penalties.reference.notes.has_state
     assert penalties.reference.under("copies/gradients/0/").keys() == (

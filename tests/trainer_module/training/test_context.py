@@ -3,6 +3,7 @@ import logging
 import pathlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -16,6 +17,7 @@ from stagecraft.trainer_module.training import record
 KERNEL = "whitening/kernel"
 
 
+@pytest.mark.slow
 def test_a_model_adapts_to_the_train_split_and_is_exported_so(make_fn_args, transform, tmp_path):
     fn_args = make_fn_args(tmp_path, train_model="airbench_2_2_2", train_steps=1)
     run_fn(fn_args)
@@ -30,6 +32,7 @@ def test_a_model_adapts_to_the_train_split_and_is_exported_so(make_fn_args, tran
     np.testing.assert_array_equal(exported, expected.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_a_chosen_precision_is_told_recorded_and_kept(make_fn_args, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(native_bfloat16, "support", lambda device: (True, "a test"))
     monkeypatch.setattr(measure, "pass_seconds", lambda models, **_: [2.0, 1.0])

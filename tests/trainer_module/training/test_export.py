@@ -98,6 +98,7 @@ def _without_label(serialized: bytes) -> bytes:
     return example.SerializeToString()
 
 
+@pytest.mark.slow
 def test_gives_the_same_in_plain_tensorflow(exported, tmp_path):
     given = {"examples": np.array(exported.serialized, dtype=object), "images": exported.images}
     np.savez(tmp_path / "given.npz", **given)

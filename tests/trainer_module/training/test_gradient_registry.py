@@ -2,6 +2,7 @@ import gc
 import weakref
 from collections.abc import Callable
 
+import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
@@ -40,6 +41,7 @@ def test_what_was_there_before_stays():
     assert tape.gradient(result, value).numpy() == 2.0
 
 
+@pytest.mark.slow
 def test_a_training_leaves_no_graph(make_fn_args, tmp_path):
     def kept() -> set[str]:
         return {name for name in ops.gradient_registry.list() if name.startswith("Custom")}

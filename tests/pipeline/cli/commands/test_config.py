@@ -2,6 +2,7 @@ import os
 import pathlib
 import sys
 
+import pytest
 import yaml
 from processes import ran
 
@@ -49,6 +50,7 @@ def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, mess
     assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0
 
 
+@pytest.mark.slow
 def test_a_module_that_settings_name_may_import_tensorflow(tmp_path):
     (tmp_path / "mine.py").write_text("import tensorflow\n\nTASK = 3\n")
     program = pathlib.Path(sys.executable).with_name("stagecraft")

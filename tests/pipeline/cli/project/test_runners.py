@@ -35,6 +35,7 @@ def run(programs, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_project_compiles_for_every_engine(run, tmp_path):
     run("stagecraft", "init", "../trips", "--template=taxi")
     elsewhere = tmp_path / "elsewhere"

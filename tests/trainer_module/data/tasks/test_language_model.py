@@ -122,6 +122,7 @@ def test_the_embedding_is_one_weight(model):
     assert shapes.count((SIZE, 16)) == 1
 
 
+@pytest.mark.slow
 def test_the_export_continues_a_prompt_in_plain_tensorflow(graph, model, tmp_path):
     task = _task()
     weights = {variable.path: variable.numpy() for variable in model.variables}

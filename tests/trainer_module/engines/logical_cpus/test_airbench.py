@@ -66,6 +66,7 @@ def _trained_with_lookahead(precision: str, accumulate: int) -> dict[str, np.nda
     return engine.state()
 
 
+@pytest.mark.slow  # as the parity of real topologies
 @pytest.mark.parametrize(("parallel", "reference"), PAIRS, ids=driving.label)
 def test_trains_as_on_one_device(parallel, reference):
     engine = _engine(parallel)
@@ -75,7 +76,7 @@ def test_trains_as_on_one_device(parallel, reference):
     _assert_alike(engine, after, "float64")
 
 
-@pytest.mark.parametrize("precision", ["float64", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [driving.slow("float64"), "mixed_bfloat16"])
 @pytest.mark.parametrize(
     ("parallel", "reference"),
     [driving.slow(*pair) for pair in PAIRS if pair[0] is not GRID] + [(GRID, ACCUMULATE_4)],

@@ -178,7 +178,7 @@ def test_a_pull_sets_slow_weights_to_frozen_ones(parallel):
 @pytest.mark.parametrize(
     ("first", "second"), [(ONE, ONE), (GRID, GRID), slow(MIRRORED, STAGES)], ids=label
 )
-@pytest.mark.parametrize("done", [1, slow(2), 3])
+@pytest.mark.parametrize("done", [1, slow(2), slow(3)])
 def test_resumes_in_the_middle(first, second, done):
     begun, resumed = make(first, ema_decay=0.9), make(second, ema_decay=0.9)
     resumed.restore(trained(begun, done))

@@ -69,7 +69,7 @@ def assert_equal(found: Any, expected: Any) -> None:
         slow("u_net", {**FOUR, "accumulate": 2, "microbatches": 2, "remat": True}, EVERYTHING),
         slow("u_net", {**STAGES, "jit": True}, EVERYTHING),
         slow("u_net", {**ONE, "remat": True}, EVERYTHING),
-        ("towers", TWO_BY_TWO, EVERYTHING),
+        slow("towers", TWO_BY_TWO, EVERYTHING),
         slow("towers", {**TWO_BY_TWO, "cuts": "class", "remat": True, "jit": True}, {}),
         slow("towers", {**TWO_BY_TWO, "cuts": "flat"}, {}),
         ("Whole", MIRRORED, {}),

@@ -65,6 +65,7 @@ def test_every_topology_begins_with_them(name, weights):
             np.testing.assert_array_equal(average, values[path.removeprefix("ema/")])
 
 
+@pytest.mark.slow
 def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
     make_fn_args, weights, tmp_path, monkeypatch
 ):

@@ -25,6 +25,7 @@ def test_each_row_is_on_the_page_once():
     assert set(names) - set(page.read()[0]) == set()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_page_says_what_some_rows_give():
     _holds(page.measure(list(page.COLUMNS), SELECTED))

@@ -124,9 +124,9 @@ def divided(hidden, number, activation):
     return layers.ReLU()(layers.Dense(36 if number % 3 else 32, name=f"dense{number}")(hidden))
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.full), 3])
 @pytest.mark.parametrize("block", [sequential, attention, parallel, divided])
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.full), True])
 def test_repeated_blocks_cost_what_a_trace_of_each_says(block, shared, count, monkeypatch):
     one = layers.ReLU()
     given = values = keras.Input((6, 32))

@@ -9,6 +9,8 @@ from comparing import compare, ways
 
 from stagecraft.trainer_module.models.layers.scope import floatx
 
+pytestmark = pytest.mark.slow
+
 layers = keras.layers
 
 
@@ -338,8 +340,8 @@ def test_activations_of_what_all_shards_have():
         assert len(ways(shards)) == 4
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.full), True])
 def test_remat_and_jit(remat, jit):
     network = model(
         (40,),

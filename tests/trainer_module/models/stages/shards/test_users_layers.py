@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from comparing import compare, ways
 
+pytestmark = pytest.mark.slow
+
 layers = keras.layers
 
 
