@@ -16,6 +16,8 @@ from stagecraft.pipeline.beam.engines import job_server
 from stagecraft.pipeline.beam.engines.job_server import JobServerError
 from stagecraft.pipeline.beam.engines.portable import FlinkRunner
 
+pytestmark = pytest.mark.slow
+
 FAKE = pathlib.Path(__file__).with_name("fake_java.py")
 
 SAID = "started"
@@ -25,7 +27,6 @@ import os, signal, sys
 from apache_beam.options.pipeline_options import PipelineOptions
 from stagecraft.pipeline.beam.engines.portable import FlinkRunner
 
-pytestmark = pytest.mark.slow
 server = FlinkRunner()._own_server(PipelineOptions(sys.argv[3:]))
 server.start()
 open(sys.argv[1], "w").write(str(server._folder))
