@@ -9,21 +9,30 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory):
-    return tmp_path_factory.mktemp("again") / "out"
+def first(tmp_path_factory):
+    """The first run, its output, and the folder that it had for temporary files."""
+    output = tmp_path_factory.mktemp("again") / "out"
+    temporary = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setenv("PYTHONHASHSEED", "1")
+        done = run(output)
+    assert done.code == 0, done.stderr
+    return done, output, temporary
+
+
+@pytest.fixture(scope="module")
+def output(first):
+    return first[1]
 
 
 def _versions(output):
     return sorted(path.name for path in (output / "serving").iterdir())
 
 
-@pytest.mark.full
-def test_a_run_leaves_no_temporary_file(output, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONHASHSEED", "1")
-    done = run(output)
-    assert done.code == 0, done.stderr
-    assert os.listdir(tmp_path) == []
+def test_a_run_leaves_no_temporary_file(first):
+    done, _, temporary = first
+    assert os.listdir(temporary) == []
     assert "Baseline: done" in done.stderr and "no blessed model" in done.stderr
 
 
