@@ -139,7 +139,9 @@ def _in_float64() -> Iterator[None]:
             keras.config.set_dtype_policy(before)
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), GRID, {**GRID, "zero": 1}], ids=label)
+@pytest.mark.parametrize(
+    "parallel", [ONE, slow(MIRRORED), slow(GRID), {**GRID, "zero": 1}], ids=label
+)
 def test_the_weights_and_their_slots_stay_to_the_bit(parallel):
     engine = make(parallel, "norm", freeze_after={"conv0/|norm0/": 0.34}, ema_decay=0.5)
     states = [trained(engine, 1, start=step) for step in range(4)]
@@ -176,7 +178,7 @@ def test_a_pull_sets_slow_weights_to_frozen_ones(parallel):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(ONE, ONE), (GRID, GRID), slow(MIRRORED, STAGES)], ids=label
+    ("first", "second"), [(ONE, ONE), slow(GRID, GRID), slow(MIRRORED, STAGES)], ids=label
 )
 @pytest.mark.parametrize("done", [1, slow(2), slow(3)])
 def test_resumes_in_the_middle(first, second, done):
@@ -247,7 +249,7 @@ def test_there_is_no_backward_pass_before_the_first_trained_layer(parallel):
     assert stages <= {"0"}
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), STAGES], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(STAGES)], ids=label)
 def test_gradients_are_those_of_all_weights(parallel):
     always = make(parallel, freeze_after=None)
     for steps in (0, 4):  # traced before the first step, and after the last freeze
