@@ -185,10 +185,8 @@ def test_the_page_has_the_tables_of_the_benchmark(tmp_path):
     assert f"{count} published measurements" in PAGE.read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "option", [pytest.param("--assumptions", marks=pytest.mark.full), "--mechanisms"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("option", ["--assumptions", "--mechanisms"])
 def test_the_page_has_the_errors_under_other_models(option, tmp_path):
     script = PLANNING / "planner_papers.py"
     done = ran(sys.executable, script, option, cwd=tmp_path)

@@ -376,7 +376,9 @@ def test_outside_of_a_checkout_there_is_no_commit(sitting, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
+)
 def test_a_signal_ends_the_benchmark_and_keeps_the_results(tmp_path, number) -> None:
     words = [sys.executable, str(BENCHMARKS / "run.py"), "--only", "soak"]
     words += ["--output", str(tmp_path)]

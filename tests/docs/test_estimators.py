@@ -14,9 +14,11 @@ from snippets import snippets
 PAGE = ROOT / "docs" / "how-to" / "estimators.md"
 FOLDER = ROOT / "docs" / "how-to" / "estimators"
 FITS = (
-    "stages",
     "workers",
-    *(pytest.param(n, marks=pytest.mark.full) for n in ("replicas", "all_reduce", "canned")),
+    *(
+        pytest.param(n, marks=pytest.mark.full)
+        for n in ("stages", "replicas", "all_reduce", "canned")
+    ),
 )
 
 

@@ -19,6 +19,7 @@ RARELY = (
     "README.md",
     "docs/explanation/parallelism.md",
     "docs/how-to/init.md",
+    "docs/how-to/own-data.md",
     "docs/how-to/resume.md",
     "docs/how-to/tasks.md",
     "docs/reference/workers.md",

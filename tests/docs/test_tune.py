@@ -27,7 +27,7 @@ def test_it_compiles(tmp_path, monkeypatch):
     assert given == {"outputArtifactKey": "best_hyperparameters", "producerTask": "Tuner"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_trainer_trains_the_best(reader: Reader):
     reader.read(PAGE)
     root = reader.folder / "tuned" / "root"

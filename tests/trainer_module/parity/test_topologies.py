@@ -1,9 +1,8 @@
 """Real topologies against one device: pairs of model, optimizer and topology.
 
-``make parity`` runs the full product. Here each way of dividing a training (replicas in one
-process and in two, variables on the host and on a parameter server, stages, microbatches, turns,
-and grids of them) meets each of what else changes a step (batch statistics, both optimizers,
-clipping) at least once. Activations computed again and 16 bits are among the engines' tests.
+``make parity`` runs the full product. Here replicas in one process and in two, stages, and a grid
+of both meet batch statistics and clipping. The engines' own tests have the other ways to divide a
+training, activations computed again, and 16 bits.
 """
 
 import os
@@ -27,10 +26,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 STEPS, BATCH = 4, 16
 
 SELECTION = {
-    ("cnn", "sgd"): ("accumulate-4", "workers-2", "grid-2x1x2"),
-    # Batch statistics. ResNet-8 is ResNet-20 with one block a group: its graphs are traced in
-    # a third of the time.
-    ("resnet8", "adamw"): ("clip",),
+    ("cnn", "adamw"): ("workers-2", "clip"),
     ("airbench_4_6_8", "muon"): ("mirrored-2", "stages-3", "grid-2x2"),
 }
 """The rest is for ``make parity``, and the engines' own tests."""

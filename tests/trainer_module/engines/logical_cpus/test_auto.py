@@ -1,6 +1,5 @@
 """``parallel.strategy: auto`` trains what it chooses."""
 
-import driving
 import pytest
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -8,9 +7,8 @@ from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
 
 
-@pytest.mark.parametrize(
-    "kept", [{}, *map(driving.slow, ({"stages": 2}, {"replicas": 2, "stages": 2}))], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [{}, {"stages": 2}, {"replicas": 2, "stages": 2}], ids=str)
 def test_the_choice_trains_and_is_in_the_record(make_fn_args, tmp_path, kept):
     given = {f"parallel_{name}": value for name, value in kept.items()}
     fn_args = make_fn_args(

@@ -62,7 +62,7 @@ def trained(name, parallel):
     return engine.state()
 
 
-@pytest.mark.parametrize("parallel", [MIRRORED, GRID], ids=label)
+@pytest.mark.parametrize("parallel", [driving.slow(MIRRORED), GRID], ids=label)
 @pytest.mark.parametrize("name", ["both", driving.slow("linear"), driving.slow("shared")])
 def test_every_topology_is_one_device(name, parallel):
     found, expected = trained(name, parallel), alone(name)

@@ -97,7 +97,7 @@ def test_is_the_rule_written_with_numpy(parallel, model):
     assert state.keys() == {*expected, *slow_ones}
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), GRID], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(GRID)], ids=label)
 def test_evaluates_and_exports_the_last_pull(parallel):
     engine = make(parallel, "norm")
     pulled = trained(engine, 4)
@@ -114,7 +114,7 @@ def test_evaluates_and_exports_the_last_pull(parallel):
             np.testing.assert_array_equal(weights[name.removeprefix("ema/")], value)
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), MIRRORED, slow(STAGES), GRID], ids=label)
+@pytest.mark.parametrize("parallel", [slow(ONE), MIRRORED, slow(STAGES), slow(GRID)], ids=label)
 def test_goes_on_bit_by_bit(parallel):
     engine = driving.make(parallel, "drop", **TRAIN)
     halfway = trained(engine, 3)
