@@ -33,7 +33,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes
         )
         if done.returncode not in (0, 1):  # each file fails; an error here would run all again
             end = f"pytest: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-            return dict.fromkeys(files, [end])
+            return {file: [end] for file in files}
         found: Outcomes = {}
         for case in ET.parse(report).iter("testcase"):
             file = case.attrib["classname"].rpartition(".")[2]
