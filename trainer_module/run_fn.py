@@ -71,7 +71,7 @@ def run_fn(fn_args: Any) -> None:
             settings,
             devices,
             lambda name: context.build_blank(precision=name),
-            precision.of_checkpoints(checkpoints),
+            resume.continued(checkpoints, settings.flat(), context.total).get("parallel_precision"),
         )
         settings = precision.applied(settings, choice)
         parallel, context.precision = settings.parallel, settings.parallel.precision
@@ -150,12 +150,14 @@ def run_fn(fn_args: Any) -> None:
 
 
 def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolved:
-    """The settings with a topology for ``auto``: that of the newest checkpoint, or the fastest."""
+    """The settings with a topology for ``auto``: that of the checkpoints, or the fastest."""
     if not capabilities(settings.parallel.strategy).resolves:
         return automatic.Resolved(settings, None)
     topology.configure_devices(settings.parallel)
     context = TrainingContext(fn_args, settings)
-    earlier = Checkpoints(context.checkpoints, writes=False).newest_settings()
+    earlier = resume.continued(
+        Checkpoints(context.checkpoints, writes=False), settings.flat(), context.total
+    )
     return automatic.resolved(settings, context.build_blank, earlier)
 
 

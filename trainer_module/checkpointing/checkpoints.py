@@ -157,14 +157,6 @@ class Checkpoints:
                 _log.warning("Unreadable checkpoint; using the one before: %s", error)
         return None
 
-    def newest_settings(self) -> dict[str, Any]:
-        """The flat settings of the newest readable checkpoint; empty: there is none."""
-        for step in reversed(self.steps()):
-            with contextlib.suppress(UnreadableCheckpointError):
-                found: dict[str, Any] = self.notes(step)["settings"]
-                return found
-        return {}
-
     def _commit(
         self, state: dict[str, Any], progress: Mapping[str, Any], protected: Collection[int]
     ) -> None:

@@ -6,15 +6,12 @@ and small layers take longer. So a step of both is timed on the device, in turns
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.planning import measure
@@ -51,7 +48,7 @@ def choose(
     Args:
         devices: of this process; the first one decides.
         build: builds the model with a precision.
-        earlier: the precision of the checkpoint that the training resumes from, if any.
+        earlier: the precision of the checkpoints that the training continues; None: it begins.
     """
     if settings.parallel.precision != AUTO:
         return None
@@ -72,15 +69,6 @@ def choose(
         f"{whole:.3g} s in {WHOLE}"
     )
     return Choice(chosen, reason, whole, half)
-
-
-def of_checkpoints(checkpoints: Checkpoints) -> str | None:
-    """``parallel.precision`` of the newest readable checkpoint; None: there is none."""
-    for step in reversed(checkpoints.steps()):
-        with contextlib.suppress(UnreadableCheckpointError):
-            found: str | None = checkpoints.notes(step)["settings"].get("parallel_precision")
-            return found
-    return None
 
 
 def applied(settings: TrainingSettings, choice: Choice | None) -> TrainingSettings:

@@ -1,11 +1,9 @@
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 from refusals import refusal
 
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity import cases
@@ -85,18 +83,6 @@ def test_both_are_timed(monkeypatch):
     assert choice is not None
     assert built == ["float32", "mixed_bfloat16"]
     assert choice.float32_seconds > 0 and choice.mixed_bfloat16_seconds > 0
-
-
-def test_the_precision_of_checkpoints(tmp_path):
-    with Checkpoints(tmp_path / "checkpoints") as checkpoints:
-        assert precision.of_checkpoints(checkpoints) is None
-        for step, name in enumerate(["float32", "mixed_bfloat16"], start=1):
-            settings = {"settings": {"parallel_precision": name}}
-            checkpoints.save(step, {"a": np.zeros(1)}, settings, best_step=step)
-        checkpoints.flush()
-        assert precision.of_checkpoints(checkpoints) == "mixed_bfloat16"
-        (tmp_path / "checkpoints" / "2" / "progress.json").write_text("{")
-        assert precision.of_checkpoints(checkpoints) == "float32"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ def test_the_choice_trains_and_is_in_the_record(make_fn_args, tmp_path, kept):
     settings = notes["settings"]
     assert {name: settings[f"parallel_{name}"] for name in chosen} == chosen
     assert settings["parallel_strategy"] != "auto"
-    stored = Checkpoints(fn_args.working_dir, writes=False).newest_settings()
+    checkpoints = Checkpoints(fn_args.working_dir, writes=False)
+    stored = checkpoints.notes(checkpoints.steps()[-1])["settings"]
     assert {name: stored[f"parallel_{name}"] for name in chosen} == chosen
 
     # Again, with more steps: the topology is that of the checkpoint.
