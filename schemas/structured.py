@@ -103,7 +103,9 @@ def _parsed(text: str) -> Any:
 def _dumped(setting: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except ValueError:
+        raise SettingError(setting, value, "has a number that is not finite") from None
+    except TypeError as error:
         raise SettingError(setting, value, f"has a value that JSON cannot hold: {error}") from None
 
 

@@ -29,7 +29,7 @@ ALL = Phase(None, frozenset())
 def phases(train: TrainSettings, paths: Iterable[str], total_steps: int) -> list[Phase]:
     """The phases of a training run, in order.
 
-    A weight freezes after ``round(share * total_steps)`` steps.
+    A weight freezes after ``round(share * total_steps)`` steps, but trains in one step at least.
 
     Args:
         paths: of the weights that the run trains.
@@ -38,9 +38,9 @@ def phases(train: TrainSettings, paths: Iterable[str], total_steps: int) -> list
     ends: dict[int, set[str]] = {}
     for path in paths:
         share = patterns.freeze_share(train, path)
-        if share is not None and (end := round(share * total_steps)) < total_steps:
+        if share is not None and (end := max(1, round(share * total_steps))) < total_steps:
             ends.setdefault(end, set()).add(path)
-    frozen: frozenset[str] = frozenset(ends.pop(0, ()))
+    frozen: frozenset[str] = frozenset()
     result = []
     for end in sorted(ends):
         result.append(Phase(end, frozen))

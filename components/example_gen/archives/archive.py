@@ -196,7 +196,8 @@ def _check_complete(source: str, places: dict[Place, str]) -> None:
             f"Use the archive itself, such as {posixpath.join(source, archives[0])}."
             if archives
             else "Expected data_batch_1.bin … and test_batch.bin, or the files of another layout: "
-            f"{', '.join(layout.name for layout in LAYOUTS)}."
+            f"{', '.join(layout.name for layout in LAYOUTS)}. For your own images, use a folder "
+            "with a subfolder for each class, such as photos/cat/1.png."
         )
         raise UserError(f"{source}: has no CIFAR batch. {advice}", file=source)
     batches = {spot.batch for spot in places if spot.part == TRAIN}

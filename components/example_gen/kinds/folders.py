@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import logging
 import pathlib
 import posixpath
@@ -21,6 +22,7 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+_FORMATS = ("PNG", "JPEG")
 _CHANNELS = {"1": 1, "L": 1, "I": 1, "I;16": 1, "LA": 4, "RGBA": 4, "PA": 4}
 """Mode of an image -> channels; all others have 3."""
 
@@ -41,7 +43,11 @@ class Listing(NamedTuple):
 
 
 def listing(folder: str) -> Listing:
-    """The image files in the subfolders of a folder. Names that begin with a dot do not count."""
+    """The image files in the subfolders of a folder. Names that begin with a dot do not count.
+
+    Raises:
+        UserError: only one subfolder has image files.
+    """
     with source.readable(folder):
         found: dict[str, list[str]] = {}
         others = []
@@ -52,6 +58,12 @@ def listing(folder: str) -> Listing:
                     found.setdefault(subfolder, []).append(f"{subfolder}/{name}")
                 else:
                     others.append(f"{subfolder}/{name}")
+    if len(found) == 1:
+        raise UserError(
+            f"{folder}: only the subfolder {next(iter(found))} has image files, so there is one "
+            "class. Use a folder with a subfolder for each class.",
+            file=folder,
+        )
     names = sorted(name for of_class in found.values() for name in of_class)
     return Listing(tuple(sorted(found)), tuple(names), tuple(others))
 
@@ -125,10 +137,25 @@ def _escaped(name: str) -> str:
 def _shape(path: str) -> tuple[int, int, int]:
     """Height, width and channels of an image file, from its header."""
     try:
-        with files.open_binary(path) as stream, Image.open(stream) as image:
+        with files.open_binary(path) as stream, Image.open(stream, formats=_FORMATS) as image:
             return image.height, image.width, _CHANNELS.get(image.mode, 3)
     except UnidentifiedImageError:
-        raise UserError(f"{path}: is not a PNG or JPEG", file=path) from None
+        raise _unreadable(path) from None
+
+
+def _verify(data: bytes, path: str) -> None:
+    """Refuses a file that is no image, or a PNG with wrong checksums. A JPEG has none."""
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            image.verify()
+    except (OSError, SyntaxError):  # UnidentifiedImageError is an OSError
+        raise _unreadable(path) from None
+
+
+def _unreadable(path: str) -> UserError:
+    return UserError(
+        f"{path}: is not a PNG or JPEG, or is damaged. Replace the file, or remove it.", file=path
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,18 +212,25 @@ class ImageFiles(content.Content):
         return ids
 
     def examples(self, ids: splits.Ids) -> Iterator[bytes]:
-        """Reads each file."""
+        """Reads each file.
+
+        Raises:
+            UserError: a file is no image, or a damaged PNG.
+        """
         labels = {name: label for label, name in enumerate(self.classes)}
         for index in ids.tolist():
             name = self.names[index]
-            with files.open_binary(posixpath.join(self.path, name)) as stream:
-                yield content.serialize(
-                    {
-                        features.ID: index,
-                        features.IMAGE: stream.read(),
-                        features.LABEL: labels[name.partition("/")[0]],
-                    }
-                )
+            path = posixpath.join(self.path, name)
+            with files.open_binary(path) as stream:
+                data = stream.read()
+            _verify(data, path)
+            yield content.serialize(
+                {
+                    features.ID: index,
+                    features.IMAGE: data,
+                    features.LABEL: labels[name.partition("/")[0]],
+                }
+            )
 
 
 def resolve(properties: Mapping[str, Any]) -> Source:

@@ -155,16 +155,46 @@ def test_the_schema_has_the_folders_names_and_shape(pictures, tmp_path):
 
 def test_the_gate_names_a_picture_of_another_size(pictures, tmp_path):
     Image.fromarray(np.zeros((9, 10, 3), np.uint8)).save(pictures / "dog" / "1.png")
-    (pictures / "cat" / "2.png").write_bytes(b"no picture")
     schema = labels.read(folders.write_schema(str(pictures), str(tmp_path / "cache")))
     component = ImageFolderExampleGen(str(pictures), val_fraction=0.2, shards=1)
     write(component, tmp_path / "out")
     files = {s: [str(f) for f in (tmp_path / "out").glob(f"Split-{s}/*")] for s in SPLITS}
     findings, _ = scan.scan(files, checks.rules(schema))
-    found = " ".join(finding.found for finding in findings)
-    assert {finding.expected for finding in findings} == {"a PNG or JPEG of 12 x 10"}
-    assert "9 x 10" in found or "not decodable" in found
-    assert sum(int(finding.found.split()[0]) for finding in findings) == 2
+    (finding,) = findings
+    assert finding.expected == "a PNG or JPEG of 12 x 10"
+    assert "9 x 10" in finding.found and finding.found.startswith("1 ")
+    place = folders.listing(str(pictures)).names.index("dog/1.png")
+    assert f"id {place}," in finding.found
+
+
+@pytest.mark.parametrize("damage", ["text", "half", "bit", "gif"])
+def test_a_file_that_is_no_image_is_named(pictures, messages, damage):
+    path = pictures / "cat" / "2.png"
+    data = path.read_bytes()
+    if damage == "gif":
+        Image.new("RGB", (10, 12)).save(path, format="GIF")
+    else:
+        middle = len(data) // 2
+        flipped = bytes([data[middle] ^ 1])
+        path.write_bytes(
+            {
+                "text": b"no picture",
+                "half": data[:middle],
+                "bit": data[:middle] + flipped + data[middle + 1 :],
+            }[damage]
+        )
+    found = folders.resolve({"source": str(pictures)}).content("", None)
+    with messages.raises(UserError) as raised:
+        list(found.examples(np.arange(len(found.names))))
+    assert raised.value.file == str(path)
+
+
+def test_one_class_is_refused(tmp_path, messages):
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    Image.new("RGB", (10, 12)).save(tmp_path / "photos" / "cats" / "1.png")
+    with messages.raises(UserError) as raised:
+        folders.write_schema(str(tmp_path / "photos"), str(tmp_path / "cache"))
+    assert raised.value.file == str(tmp_path / "photos")
 
 
 def test_a_folder_without_classes_is_refused(tmp_path, messages):

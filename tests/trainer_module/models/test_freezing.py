@@ -28,7 +28,8 @@ def test_each_share_begins_a_phase():
     [
         (0.3, 10, [(3, set()), (None, {"b/kernel"})]),
         (0.1, 30, [(3, set()), (None, {"b/kernel"})]),  # 3.0000000000000004
-        (0.1, 4, [(None, {"b/kernel"})]),
+        (0.1, 4, [(1, set()), (None, {"b/kernel"})]),
+        (0.1, 1, [(None, set())]),
         (0.9, 4, [(None, set())]),
     ],
 )

@@ -29,8 +29,7 @@ def check(given: Any, use: str) -> None:
         raise SettingError(ARGS, given, "names no optimizer", use)
     entry = registries.OPTIMIZERS.get(given["name"])
     if not isinstance(entry, KerasOptimizer) or entry.name in _WHOLE:
-        problem = "does not update each weight by itself"
-        raise SettingError(ARGS, given["name"], problem, "another optimizer of Keras")
+        raise SettingError(ARGS, given["name"], "cannot update a part of the weights", use)
     entry.check(_without_name(given))
 
 
