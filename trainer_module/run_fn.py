@@ -71,7 +71,7 @@ def run_fn(fn_args: Any) -> None:
             settings,
             devices,
             lambda name: context.build_blank(precision=name),
-            resume.continued(checkpoints, settings.flat(), context.total).get("parallel_precision"),
+            checkpoints.continued(settings.flat(), context.total).get("parallel_precision"),
         )
         settings = precision.applied(settings, choice)
         parallel, context.precision = settings.parallel, settings.parallel.precision
@@ -155,9 +155,8 @@ def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolv
         return automatic.Resolved(settings, None)
     topology.configure_devices(settings.parallel)
     context = TrainingContext(fn_args, settings)
-    earlier = resume.continued(
-        Checkpoints(context.checkpoints, writes=False), settings.flat(), context.total
-    )
+    checkpoints = Checkpoints(context.checkpoints, writes=False)
+    earlier = checkpoints.continued(settings.flat(), context.total)
     return automatic.resolved(settings, context.build_blank, earlier)
 
 

@@ -15,7 +15,6 @@ from stagecraft.objects import model as given_model
 from stagecraft.objects import optimizer as given_optimizer
 from stagecraft.objects.model import Builder
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.adapting import Adapting
@@ -139,7 +138,7 @@ def make(
         earlier = None
         if checkpoint_dir is not None:
             checkpoints = Checkpoints(checkpoints_in(checkpoint_dir), writes=False)
-            earlier = resume.continued(checkpoints, settings.flat(), steps)
+            earlier = checkpoints.continued(settings.flat(), steps)
         resolved = automatic.resolved(settings, made.build_model, earlier)
     except BaseException:
         made.release()

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import checkpoint_files, mirror
+from stagecraft.trainer_module.checkpointing import checkpoint_files, mirror, resume
 from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,
     remove_folder,
@@ -156,6 +156,27 @@ class Checkpoints:
                 self._unreadable.add(step)
                 _log.warning("Unreadable checkpoint; using the one before: %s", error)
         return None
+
+    def continued(self, settings: Mapping[str, Any], total: int) -> dict[str, Any]:
+        """The flat settings of the training run that ``settings`` continue, as stored.
+
+        Empty: none, because there is no readable checkpoint, or because the newest one is of a
+        finished training run with other settings. ``parallel.precision: auto`` continues any
+        precision.
+
+        Args:
+            settings: ``TrainingSettings.flat()``.
+            total: steps of the whole run.
+        """
+        now = resume.resolved(settings, total)
+        for step in reversed(self.steps()):
+            with contextlib.suppress(UnreadableCheckpointError):
+                notes = self.notes(step)
+                before: dict[str, Any] = notes["settings"]
+                if settings["parallel_precision"] == "auto":
+                    now["parallel_precision"] = before.get("parallel_precision")
+                return {} if notes["finished"] and resume.changes(before, now, step) else before
+        return {}
 
     def _commit(
         self, state: dict[str, Any], progress: Mapping[str, Any], protected: Collection[int]

@@ -6,15 +6,12 @@ are computed may differ: a training can resume with fewer or more devices, or le
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 
 Flat = Mapping[str, Any]
 """``TrainingSettings.flat()``, or a part of it."""
@@ -51,23 +48,6 @@ class Change(NamedTuple):
 def resolved(settings: Flat, total: int) -> dict[str, Any]:
     """The settings as checkpoints store them: ``train_steps`` replaces ``train_epochs``."""
     return {k: v for k, v in settings.items() if k != "train_epochs"} | {"train_steps": total}
-
-
-def continued(checkpoints: Checkpoints, settings: Flat, total: int) -> dict[str, Any]:
-    """The settings of the training run that ``settings`` continue, as its checkpoints store them.
-
-    Empty: none, because there is no readable checkpoint, or because the newest one is of a finished
-    training run with other settings. ``parallel.precision: auto`` continues any precision.
-    """
-    for step in reversed(checkpoints.steps()):
-        with contextlib.suppress(UnreadableCheckpointError):
-            notes = checkpoints.notes(step)
-            before: dict[str, Any] = notes["settings"]
-            now = resolved(settings, total)
-            if now["parallel_precision"] == "auto":
-                now["parallel_precision"] = before.get("parallel_precision")
-            return {} if notes["finished"] and changes(before, now, step) else before
-    return {}
 
 
 def changes(before: Flat, now: Flat, done: int) -> list[Change]:
