@@ -10,10 +10,11 @@ import pathlib
 import posixpath
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from stagecraft.components.example_gen import content, source, splits
 from stagecraft.components.example_gen.archives import files
@@ -60,8 +61,9 @@ def listing(folder: str) -> Listing:
                     others.append(f"{subfolder}/{name}")
     if len(found) == 1:
         raise UserError(
-            f"{folder}: only the subfolder {next(iter(found))} has image files, so there is one "
-            "class. Use a folder with a subfolder for each class.",
+            f"{folder}: only the subfolder {next(iter(found))} has image files "
+            f"({', '.join(SUFFIXES)}), so there is one class. Use a folder with a subfolder for "
+            "each class.",
             file=folder,
         )
     names = sorted(name for of_class in found.values() for name in of_class)
@@ -136,26 +138,24 @@ def _escaped(name: str) -> str:
 
 def _shape(path: str) -> tuple[int, int, int]:
     """Height, width and channels of an image file, from its header."""
+    with files.open_binary(path) as stream, _opened(io.BytesIO(stream.read()), path) as image:
+        return image.height, image.width, _CHANNELS.get(image.mode, 3)
+
+
+@contextmanager
+def _opened(data: IO[bytes], path: str) -> Iterator[Image.Image]:
+    """An image without its pixels. An error about it names the file."""
     try:
-        with files.open_binary(path) as stream, Image.open(stream, formats=_FORMATS) as image:
-            return image.height, image.width, _CHANNELS.get(image.mode, 3)
-    except UnidentifiedImageError:
-        raise _unreadable(path) from None
+        with Image.open(data, formats=_FORMATS) as image:
+            yield image
+    except Image.DecompressionBombError:
+        raise _refused(path, "has more pixels than Pillow opens") from None
+    except (OSError, SyntaxError):
+        raise _refused(path, "is not a PNG or JPEG, or is damaged") from None
 
 
-def _verify(data: bytes, path: str) -> None:
-    """Refuses a file that is no image, or a PNG with wrong checksums. A JPEG has none."""
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            image.verify()
-    except (OSError, SyntaxError):  # UnidentifiedImageError is an OSError
-        raise _unreadable(path) from None
-
-
-def _unreadable(path: str) -> UserError:
-    return UserError(
-        f"{path}: is not a PNG or JPEG, or is damaged. Replace the file, or remove it.", file=path
-    )
+def _refused(path: str, problem: str) -> UserError:
+    return UserError(f"{path}: {problem}. Replace the file, or remove it.", file=path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +223,8 @@ class ImageFiles(content.Content):
             path = posixpath.join(self.path, name)
             with files.open_binary(path) as stream:
                 data = stream.read()
-            _verify(data, path)
+            with _opened(io.BytesIO(data), path) as image:
+                image.verify()  # the checksums of a PNG; a JPEG has none
             yield content.serialize(
                 {
                     features.ID: index,

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -167,11 +169,16 @@ def test_the_gate_names_a_picture_of_another_size(pictures, tmp_path):
     assert f"id {place}," in finding.found
 
 
-@pytest.mark.parametrize("damage", ["text", "half", "bit", "gif"])
+@pytest.mark.parametrize("damage", ["text", "half", "bit", "gif", "large"])
 def test_a_file_that_is_no_image_is_named(pictures, messages, damage):
     path = pictures / "cat" / "2.png"
     data = path.read_bytes()
-    if damage == "gif":
+    if damage == "large":  # without pixels
+        header = struct.pack(">4sIIBBBBB", b"IHDR", 2**15, 2**15, 8, 2, 0, 0, 0)
+        chunks = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c))
+                  for c in (header, b"IDAT"))  # fmt: skip
+        path.write_bytes(data[:8] + b"".join(chunks))
+    elif damage == "gif":
         Image.new("RGB", (10, 12)).save(path, format="GIF")
     else:
         middle = len(data) // 2
