@@ -130,7 +130,7 @@ def test_their_pipeline_and_ours_are_two_packages(project: pathlib.Path) -> None
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_our_components_run_in_their_pipeline(project: pathlib.Path) -> None:
     """Up to a trained and exported model of theirs, in their folder, by their runner."""
     python(project, "local_runner.py")

@@ -114,10 +114,10 @@ RUNS = {
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
 FULL = (
-    *("auto", "data_size", "drill", "input_data", "pipeline_overhead", "remat"),
-    *("recipe", "soak", "stages", "step_start", "taxi", "workers"),
+    *("auto", "checkpoints", "data_size", "drill", "input_data", "pipeline_overhead", "remat"),
+    *("recipe", "shards", "soak", "stages", "step_start", "taxi", "workers"),
 )
-"""Half a minute to two minutes each."""
+"""Ten seconds to two minutes each."""
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:

@@ -50,7 +50,7 @@ def test_a_checkpoint_predicts_as_before(tmp_path: pathlib.Path) -> None:
     assert said.splitlines()[-1] == "predictions [407.0, 157.0]"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model_fn_in_a_pipeline(tmp_path: pathlib.Path, programs: pathlib.Path) -> None:
     for name in ("model_fn.py", "model_fn.yaml"):
         (tmp_path / name).write_text((FOLDER / name).read_text())

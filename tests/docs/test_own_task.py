@@ -9,7 +9,7 @@ from snippets import snippets
 PAGE = ROOT / "docs" / "how-to" / "own-task.md"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_csv_becomes_a_model(reader: Reader):
     reader.read(PAGE)
     runs = reader.folder / "runs"

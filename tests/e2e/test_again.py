@@ -36,6 +36,7 @@ def test_a_run_leaves_no_temporary_file(first):
     assert "Baseline: done" in done.stderr and "no blessed model" in done.stderr
 
 
+@pytest.mark.full
 def test_a_training_that_took_no_step_pushes_no_version(output, monkeypatch):
     """Also where Python gives a set another order, as each process does."""
     monkeypatch.setenv("PYTHONHASHSEED", "2")

@@ -18,6 +18,7 @@ PLANTED = (
 )
 
 
+@pytest.mark.full
 def test_no_secret_is_left(tmp_path):
     output = tmp_path / "out"
     done = run(output, settings=(*TINY, *PLANTED))

@@ -88,7 +88,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_topologies_and_rates(fn_args, tmp_path, caplog):
     """As the Tuner runs it, and writes the best."""
     space = {"parallel.stages": [1, 2], "parallel.replicas": [1, 2], "train.learning_rate": [0.05]}

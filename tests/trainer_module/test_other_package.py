@@ -168,7 +168,7 @@ def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("steps", "equal"),
     [
-        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(1, True, marks=pytest.mark.full),
         pytest.param(2, False, marks=pytest.mark.full),
     ],
 )

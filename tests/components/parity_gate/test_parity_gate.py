@@ -105,7 +105,7 @@ def test_batches_are_the_trainers_without_augmentation(run, fake, monkeypatch):
     assert len(np.unique(saved["inputs"], axis=0)) == 24
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_topology_passes(run):
     report = run({"strategy": "grid", "replicas": 2, "virtual_devices": 2})
     assert report.get_string_custom_property("verdict") == "equal"

@@ -29,7 +29,7 @@ FAIL = {
 """Tests that may fail, and why: what they compile could not run."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_only_these_fail(tmp_path: pathlib.Path) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    e2e\n    integration\n    perf\n"

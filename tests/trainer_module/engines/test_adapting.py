@@ -14,8 +14,13 @@ from stagecraft.trainer_module.settings import ParallelSettings
 KERNEL = "sequential/whitening/kernel"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "grid"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("multi_worker_mirrored", marks=pytest.mark.slow),
+        pytest.param("grid", marks=pytest.mark.full),
+    ],
+)
 def test_all_workers_take_the_chiefs_kernel(strategy, tmp_path):
     program = pathlib.Path(__file__).with_name("adapt.py")
     found = []

@@ -73,6 +73,7 @@ def processes() -> Iterator[Processes]:
     started.end()
 
 
+@pytest.mark.full  # the drill kills a worker that parameter servers serve, too
 def test_who_is_lost_and_who_comes_back(processes):
     start = processes.report()
     assert [device[:26] for device in start["devices"]] == [

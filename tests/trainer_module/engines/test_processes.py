@@ -140,7 +140,7 @@ def test_parameter_server(train, more):
     assert _devices(served.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_three_stages(train):
     stages = {"parallel_strategy": "grid", "parallel_stages": 3, "parallel_virtual_devices": 3}
     alone, split = train("alone"), train("split", **stages, parallel_timeline_step=3)

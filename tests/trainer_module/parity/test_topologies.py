@@ -26,7 +26,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 STEPS, BATCH = 4, 16
 
 SELECTION = {
-    ("cnn", "adamw"): ("workers-2", "clip"),
+    ("cnn", "adamw"): ("workers-2",),
     ("airbench_4_6_8", "muon"): ("mirrored-2", "stages-3", "grid-2x2"),
 }
 """The rest is for ``make parity``, and the engines' own tests."""

@@ -40,10 +40,7 @@ MODELS = (
 STATISTICS = ("batch_norm", "norm_sum_penalties", "norm_mean_penalties", "spectral", "mobilenet")
 """Whose reference takes each batch in the same parts."""
 
-SLOW = {
-    "microbatches-2": ("norm_sum_penalties",),
-    "mirrored-2": ("cast_inside", "spectral"),
-}
+SLOW = {"mirrored-2": ("cast_inside", "spectral")}
 """What no faster test has; the rest of the table takes longer."""
 
 FULL = {

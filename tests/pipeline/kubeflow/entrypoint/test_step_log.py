@@ -20,8 +20,13 @@ logging.getLogger("stagecraft.training").info("a line of this project")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param("INFO", marks=pytest.mark.slow),
+        pytest.param("DEBUG", marks=pytest.mark.full),
+    ],
+)
 def test_imports_say_nothing(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(step_log.LEVEL, level)
     done = ran(sys.executable, "-c", PROGRAM)
