@@ -9,21 +9,19 @@ processes of a topology get the objects by :func:`pack`.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.machinery
-import itertools
-import json
 import sys
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import cloudpickle
+
+from stagecraft import content, pickles
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 
 MODULE = "stagecraft_given"
-
-_serial = itertools.count()
 
 
 class UnpicklableError(UserError):
@@ -35,7 +33,7 @@ def put(role: str, value: Any) -> str:
 
     Equal objects get equal names. An object that cannot be serialized gets a name of its own.
     """
-    name = f"{role}_{_digest(value)}"
+    name = f"{role}_{content.digest(value)[:12]}"
     setattr(_module(), name, value)
     return f"{MODULE}:{name}"
 
@@ -60,15 +58,13 @@ def pack(names: Collection[str]) -> bytes:
     """The objects of some names, for :func:`unpack` in another process.
 
     Raises:
-        UnpicklableError: cloudpickle cannot serialize one of them.
+        UnpicklableError: one of them cannot be serialized.
     """
-    import cloudpickle
-
     packed = {}
     with _by_value():
         for name in names:
             try:
-                packed[name] = cloudpickle.dumps(get(name))
+                packed[name] = pickles.dumps(get(name))
             except Exception as error:  # whatever an object's __reduce__ raises
                 role = name.partition(":")[2].rpartition("_")[0]
                 raise UnpicklableError(
@@ -76,14 +72,12 @@ def pack(names: Collection[str]) -> bytes:
                     f"{said(error)}; define it in a module and name it as package.module:name",
                     setting=role,
                 ) from error
-    return cloudpickle.dumps(packed)
+    return pickles.dumps(packed)
 
 
 @contextlib.contextmanager
 def _by_value() -> Iterator[None]:
     """Sends what modules define that another process cannot import: those of a file by its path."""
-    import cloudpickle
-
     sent = [module for name, module in [*sys.modules.items()] if _is_hidden(name, module)]
     for module in sent:
         cloudpickle.register_pickle_by_value(module)
@@ -112,15 +106,11 @@ def _is_hidden(name: str, module: types.ModuleType) -> bool:
 
 
 def _registered() -> Collection[str]:
-    import cloudpickle
-
     return set(cloudpickle.list_registry_pickle_by_value())
 
 
 def unpack(packed: bytes) -> None:
     """Gives the objects of :func:`pack` their names in this process."""
-    import cloudpickle
-
     for name, value in cloudpickle.loads(packed).items():
         setattr(_module(), name.partition(":")[2], cloudpickle.loads(value))
 
@@ -131,20 +121,3 @@ def _module() -> types.ModuleType:
         module = sys.modules[MODULE] = types.ModuleType(MODULE, "Objects of the caller's.")
         module.__file__ = "this process"  # messages name the file of an object
     return module
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(_content(value)).hexdigest()[:12]
-
-
-def _content(value: Any) -> bytes:
-    """Bytes that are equal for equal objects."""
-    import cloudpickle
-
-    try:
-        if callable(getattr(value, "get_config", None)):  # weights do not count
-            config = json.dumps(value.get_config(), sort_keys=True, default=repr)
-            return f"{type(value).__qualname__} {config}".encode()
-        return cloudpickle.dumps(value)
-    except Exception:  # whatever an object's __reduce__ raises
-        return str(next(_serial)).encode()

@@ -17,7 +17,8 @@ _ARGUMENTS = rf"\b(?:train\.(?={'|'.join(TrainSettings.model_fields)})|task\.(?=
 
 _ADVICE = (
     "Use the same arguments, or another checkpoint_dir. A model that is built again in the same "
-    "process differs in the names of its layers: give them names, or keep the model"
+    "process differs in the names of its layers: give them names, keep the model, or call "
+    "keras.utils.clear_session() before you build it"
 )
 
 

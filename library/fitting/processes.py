@@ -14,7 +14,7 @@ from typing import IO, Any
 import cloudpickle
 import keras
 
-from stagecraft import given
+from stagecraft import given, pickles
 from stagecraft.fitting import epochs, job
 from stagecraft.fitting.history import History
 from stagecraft.fitting.training import Training, Weights
@@ -64,7 +64,7 @@ def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[Histo
         validation=training.validation and training.validation.stored(str(folder / "val")),
     )
     try:
-        (folder / "training.pkl").write_bytes(cloudpickle.dumps(stored))
+        (folder / "training.pkl").write_bytes(pickles.dumps(stored))
     except Exception as error:  # whatever __reduce__ of a callback raises
         raise UserError(
             f"callbacks: cannot be sent to the chief's process: {error}; define their classes in "
@@ -110,7 +110,7 @@ def run_fn(fn_args: Any) -> None:
         paths = training.job.builder.paths
         weights = {path: w.numpy() for path, w in zip(paths, built[0].weights, strict=True)}
     part = folder / "result.part"
-    part.write_bytes(cloudpickle.dumps((history, weights, training.job.builder.paths)))
+    part.write_bytes(pickles.dumps((history, weights, training.job.builder.paths)))
     part.rename(folder / "result.pkl")
 
 

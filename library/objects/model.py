@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 import keras
 import tensorflow as tf
 
-from stagecraft import keras_3
+from stagecraft import content, keras_3
+from stagecraft.objects import custom
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.models.stages import inputs as model_inputs
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
@@ -56,8 +56,7 @@ class Builder:
         """What the builder's name among given objects depends on: not the weights of a model."""
         if isinstance(self._build, Copy):
             return self._build.get_config()
-        code = cloudpickle.dumps(self._build)
-        return {"function": hashlib.sha256(code).hexdigest()}
+        return {"function": content.digest(self._build)}
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"_build": self._build}
@@ -88,25 +87,25 @@ class Copy:
         simple = is_own and not _own_names(type(model)) & {"get_config", "from_config"}
         self._kind = type(model) if simple else None
         try:
-            config = keras.saving.serialize_keras_object(model)
+            config, self._objects = custom.serialized(model)
+        except SettingError:
+            raise
         except Exception as error:  # whatever get_config of the user's layers raises
             raise _not_copied(model, error) from error
         config.pop("compile_config", None)
         own = model.dtype_policy.name
         self._config = config if precision in (None, own) else _with_policy(config, own, precision)
         layers = list(model._flatten_layers())
-        self._classes = {
-            type(each).__name__: type(each)
-            for each in layers
-            if not type(each).__module__.startswith("keras.")
-        }
         self._trainable = [layer.trainable for layer in layers]
+        self._arguments = [arguments.plain(layer) for layer in layers]
         self._weights = [weight.numpy() for weight in model.weights]
         self._name = model.name
 
     def get_config(self) -> Mapping[str, Any]:
         """What the model's name among given objects depends on: not the weights."""
-        return {"model": self._config, "trainable": self._trainable}
+        functions = [each for each in self._objects.values() if not isinstance(each, type)]
+        code = [content.digest(each) for each in functions]
+        return {"model": self._config, "trainable": self._trainable, "functions": code}
 
     def __call__(self) -> keras.Model:
         """A new copy.
@@ -123,6 +122,7 @@ class Copy:
         layers = list(model._flatten_layers())
         if len(model.weights) != len(self._weights) or len(layers) != len(self._trainable):
             raise _not_copied(self, ValueError("the copy has other layers or weights"))
+        self._check(layers)
         for layer, trainable in zip(layers, self._trainable, strict=True):
             if layer.trainable != trainable:
                 layer.trainable = trainable
@@ -130,11 +130,25 @@ class Copy:
             weight.assign(value)
         return model
 
+    def _check(self, layers: Sequence[keras.Layer]) -> None:
+        """Refuses a copy with other arguments than the model's: a ``get_config`` lacks one."""
+        for layer, expected in zip(layers, self._arguments, strict=True):
+            found = arguments.plain(layer)
+            for name in expected.keys() & found.keys():
+                if found[name] != expected[name]:
+                    raise SettingError(
+                        "train.model",
+                        self._name,
+                        f"cannot be built again from its configuration: the {type(layer).__name__} "
+                        f"{layer.name} has {name}={expected[name]!r}, its copy {found[name]!r}",
+                        f"a get_config that returns {name}, or a function that builds the model",
+                    )
+
     def _built(self) -> keras.Model:
         if self._kind is not None:
             return self._kind()
         config = copy.deepcopy(self._config)  # Keras takes it apart
-        with keras.saving.custom_object_scope(self._classes):
+        with keras.saving.custom_object_scope(self._objects):
             return keras.saving.deserialize_keras_object(config, safe_mode=False)
 
     @property

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import cloudpickle
 import keras
+import numpy as np
 import pytest
 
+from stagecraft import content
 from stagecraft.objects import model
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
 def test_a_function_gets_the_arguments_that_it_has():
@@ -49,3 +54,124 @@ def test_auto_is_no_precision_of_a_script(messages):
     with messages.raises(SettingError) as error:
         model.precision_of(built, parallel)
     assert (error.value.setting, error.value.value) == ("parallel.precision", "auto")
+
+
+def scaled(factor: float):
+    def activation(x):
+        return keras.ops.tanh(factor * x)
+
+    return activation
+
+
+class Constant(keras.initializers.Initializer):
+    def __init__(self, value: float):
+        self.value = value
+
+    def __call__(self, shape, dtype=None):
+        return keras.ops.ones(shape, dtype) * self.value
+
+    def get_config(self):
+        return {"value": self.value}
+
+
+class Penalty(keras.regularizers.Regularizer):
+    def __call__(self, x):
+        return keras.ops.sum(x)
+
+    def get_config(self):
+        return {}
+
+
+def functional(factor: float = 2.0) -> keras.Model:
+    inputs = keras.Input([4])
+    hidden = keras.layers.Dense(
+        3,
+        activation=scaled(factor),
+        kernel_initializer=Constant(0.5),
+        kernel_regularizer=Penalty(),
+    )(inputs)
+    hidden = keras.layers.Activation(scaled(0.1))(hidden)
+    shared = keras.layers.Lambda(lambda pair: keras.ops.maximum(*pair))
+    return keras.Model(inputs, keras.layers.Lambda(lambda x: 3 * x)(shared([hidden, -hidden])))
+
+
+def test_a_copy_has_the_functions_and_classes_of_the_model():
+    given = functional()
+    builder = model.builder(given)
+    again = cloudpickle.loads(cloudpickle.dumps(builder))
+    for made in (builder(), again(), again()):
+        assert np.array_equal(made(X), given(X)) and not np.array_equal(made(X), 0 * given(X))
+        assert made.losses == given.losses != []
+
+
+def test_functions_keep_their_names():
+    given = functional()
+    model.builder(given)
+    names = [layer.function.__name__ for layer in given.layers[-2:]]
+    assert names == ["<lambda>", "<lambda>"]
+    assert given.layers[1].activation.__name__ == "activation"
+
+
+def test_the_code_of_functions_is_part_of_the_digest():
+    built = []
+    for factor in (2.0, 2.0, 3.0):
+        keras.utils.clear_session()
+        built.append(content.digest(model.builder(functional(factor))))
+    assert built[0] == built[1] != built[2]
+
+
+def test_two_classes_of_the_same_name_are_refused(messages):
+    def shift(by: float) -> type:
+        class Shift(keras.layers.Layer):
+            def call(self, x):
+                return x + by
+
+        return Shift
+
+    one, two = shift(1.0), shift(2.0)
+    inputs = keras.Input([4])
+    with messages.raises(SettingError) as error:
+        model.builder(keras.Model(inputs, two()(one()(inputs)), name="shifts"))
+    assert error.value.suggestion.startswith("@keras.saving.register_keras_serializable")
+    registered = keras.saving.register_keras_serializable("of_a_test")(two)
+    given = keras.Model(inputs, registered()(one()(inputs)))
+    assert np.array_equal(model.builder(given)()(X), X + 3)
+
+
+class Power(keras.layers.Layer):
+    def __init__(self, exponent: float = 2.0, **arguments):
+        super().__init__(**arguments)
+        self.exponent = exponent
+
+    def call(self, x):
+        return x**self.exponent
+
+    def get_config(self):
+        return super().get_config()
+
+
+def test_a_layer_whose_configuration_lacks_an_argument_is_refused(messages):
+    for exponent, refused in ((2.0, False), (3.0, True)):
+        layers = [keras.Input([4]), Power(exponent, name="power")]
+        given = keras.Sequential(layers, name="powers")
+        builder = model.builder(given)
+        if refused:
+            with messages.raises(SettingError) as error:
+                builder()
+            assert error.value.setting == "train.model" and "exponent" in error.value.suggestion
+        else:
+            assert np.array_equal(builder()(X), given(X))
+
+
+def test_a_copy_has_the_output_padding_that_keras_forgets():
+    given = keras.Sequential(
+        [
+            keras.Input([4, 1]),
+            keras.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1, name="up"),
+            keras.layers.GlobalMaxPooling1D(),
+        ]
+    )
+    made = model.builder(given)()
+    assert made.get_layer("up").output.shape == given.get_layer("up").output.shape
+    assert np.array_equal(made(X[..., None]), given(X[..., None]))
+    assert "get_config" not in vars(given.get_layer("up"))

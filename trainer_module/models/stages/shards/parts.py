@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.models.layers.arguments import forgotten
 from stagecraft.trainer_module.models.stages import blank
 from stagecraft.trainer_module.models.stages.shards.call import LayerCall, below
 from stagecraft.trainer_module.models.stages.shards.rule import ShardRule, is_elementwise
@@ -32,6 +33,7 @@ class Part:
         """
         with _without_foreign(layer):
             config = kind.get_config(layer)
+            config |= forgotten(kind, layer, config)
         zeros = {name: "zeros" for name in config if name.endswith("_initializer")}
         with blank.scope():  # each call brings all values
             self.layer = kind.from_config({**config, **zeros, **changes})
