@@ -8,31 +8,33 @@ import json
 import types
 from typing import Any
 
-from keras.losses import Loss
-
 from stagecraft import pickles
 
 _serial = itertools.count()
 
 
-def digest(value: Any) -> str:
+def digest(value: Any, otherwise: str | None = None) -> str:
     """Hexadecimal SHA-256, equal for equal objects; also in other processes and notebook kernels.
 
     An object with a ``get_config`` has the digest of its configuration: the weights of a model do
-    not count. The configuration of a loss may lack arguments, so all its attributes count. An
-    object that cannot be serialized has a digest of its own.
+    not count. The configuration of a loss may lack arguments, so all its attributes count.
+
+    Args:
+        otherwise: text for the digest of an object that cannot be serialized; None: such an object
+            has a digest of its own.
     """
-    return hashlib.sha256(_content(value)).hexdigest()
+    try:
+        found = _content(value)
+    except Exception:  # whatever an object's __reduce__ raises
+        found = (otherwise or str(next(_serial))).encode()
+    return hashlib.sha256(found).hexdigest()
 
 
 def _content(value: Any) -> bytes:
-    try:
-        if callable(getattr(value, "get_config", None)) and not isinstance(value, Loss):
-            config = json.dumps(value.get_config(), sort_keys=True, default=repr)
-            return f"{type(value).__qualname__} {config}".encode()
-        return pickles.dumps(value, _Pickler)
-    except Exception:  # whatever an object's __reduce__ raises
-        return str(next(_serial)).encode()
+    if callable(getattr(value, "get_config", None)) and not pickles.is_loss(value):
+        config = json.dumps(value.get_config(), sort_keys=True, default=repr)
+        return f"{type(value).__qualname__} {config}".encode()
+    return pickles.dumps(value, _Pickler)
 
 
 def _without_place(code: types.CodeType) -> tuple[Any, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copyreg
 import io
+import sys
 from typing import Any
 
 import cloudpickle
-import keras
 
 
 class Pickler(cloudpickle.CloudPickler):
@@ -20,9 +20,15 @@ class Pickler(cloudpickle.CloudPickler):
 
     def reducer_override(self, value: Any) -> Any:
         """See :meth:`pickle.Pickler.reducer_override`."""
-        if isinstance(value, keras.losses.Loss):
+        if is_loss(value):
             return copyreg.__newobj__, (type(value),), vars(value)  # type: ignore[attr-defined]
         return super().reducer_override(value)
+
+
+def is_loss(value: Any) -> bool:
+    """Whether an object is a loss of Keras; imports no Keras, which takes seconds."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.losses.Loss)
 
 
 def dumps(value: Any, pickler: type[Pickler] = Pickler) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from stagecraft import content
 from stagecraft.objects import losses, metrics
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
@@ -70,8 +71,12 @@ class GivenTask(Task):
         specs = [each for each in tf.nest.flatten([self._inputs, self._targets]) if each]
         return {
             "specs": [[list(each.shape), each.dtype] for each in specs],
-            **{key: repr(tf.nest.map_structure(_shown, value)) for key, value in parts.items()},
+            **{key: repr(tf.nest.map_structure(_content, value)) for key, value in parts.items()},
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without metrics of Keras, whose variables would start TensorFlow in a worker."""
+        return {**vars(self), "_given": tf.nest.map_structure(_shown, self._given)}
 
     def _made(self) -> list[Metric]:
         if isinstance(self._given, str) or callable(self._given):
@@ -235,6 +240,11 @@ class RowCount(Metric):
     def result(self, sums: Any) -> float:
         """The number."""
         return float(sums[0])
+
+
+def _content(value: Any) -> str:
+    """Equal for equal losses and metrics, also in another process."""
+    return value if isinstance(value, str) else content.digest(value, _shown(value))
 
 
 def _shown(value: Any) -> str:

@@ -29,7 +29,7 @@ def serialized(model: keras.Model) -> tuple[Any, Mapping[str, Any]]:
     held = [*_held(model)]
     functions = {id(each): each for each in held if isinstance(each, types.FunctionType)}
     with _unique_names(functions.values()) as named, _complete(model):
-        config = keras.saving.serialize_keras_object(model)
+        config = _builtin(keras.saving.serialize_keras_object(model))
     objects: dict[str, Any] = {}
     used = set(_strings(config))
     for kind in (type(each) for each in held if not isinstance(each, types.FunctionType)):
@@ -108,6 +108,15 @@ def _unique_names(functions: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
     finally:
         for function, name in before:
             function.__name__ = name
+
+
+def _builtin(config: Any) -> Any:
+    """The configuration in plain lists: those of a layer, which Keras tracks, cannot be pickled."""
+    if isinstance(config, Mapping):
+        return {key: _builtin(value) for key, value in config.items()}
+    if type(config) is tuple:
+        return tuple(map(_builtin, config))
+    return [*map(_builtin, config)] if isinstance(config, list) else config
 
 
 def _strings(config: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft import content, keras_3
-from stagecraft.objects import custom
+from stagecraft.objects import assets, custom
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Spec
@@ -95,9 +95,10 @@ class Copy:
         config.pop("compile_config", None)
         own = model.dtype_policy.name
         self._config = config if precision in (None, own) else _with_policy(config, own, precision)
-        layers = list(model._flatten_layers())
+        layers = _layers(model)
         self._trainable = [layer.trainable for layer in layers]
         self._arguments = [arguments.plain(layer) for layer in layers]
+        self._assets = assets.read(layers)
         self._weights = [weight.numpy() for weight in model.weights]
         self._name = model.name
 
@@ -105,7 +106,8 @@ class Copy:
         """What the model's name among given objects depends on: not the weights."""
         functions = [each for each in self._objects.values() if not isinstance(each, type)]
         code = [content.digest(each) for each in functions]
-        return {"model": self._config, "trainable": self._trainable, "functions": code}
+        parts = {"model": self._config, "trainable": self._trainable, "functions": code}
+        return {**parts, "assets": content.digest(self._assets)}
 
     def __call__(self) -> keras.Model:
         """A new copy.
@@ -119,7 +121,7 @@ class Copy:
             raise _not_copied(self, error) from error
         if self._inputs is not None and len(model.weights) < len(self._weights):
             _call(model, self._inputs)
-        layers = list(model._flatten_layers())
+        layers = _layers(model)
         if len(model.weights) != len(self._weights) or len(layers) != len(self._trainable):
             raise _not_copied(self, ValueError("the copy has other layers or weights"))
         self._check(layers)
@@ -128,6 +130,10 @@ class Copy:
                 layer.trainable = trainable
         for weight, value in zip(model.weights, self._weights, strict=True):
             weight.assign(value)
+        try:
+            assets.restore(layers, self._assets)
+        except Exception as error:  # whatever a user's layer raises
+            raise _not_copied(self, error) from error
         return model
 
     def _check(self, layers: Sequence[keras.Layer]) -> None:
@@ -255,6 +261,13 @@ def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
     changed = [v.path for v in state if scope.get_current_value(v) is not v.value]
     weights = sum(v.regularizer is not None for v in model.trainable_weights)
     return [*changed, *(["add_loss or activity_regularizer"] if losses > weights else [])]
+
+
+def _layers(model: keras.Model) -> list[keras.Layer]:
+    """Layers, nested ones too, but for inputs: a copy does not share them with inner models."""
+    return [
+        each for each in model._flatten_layers() if not isinstance(each, keras.layers.InputLayer)
+    ]
 
 
 def _own_names(kind: type) -> set[str]:

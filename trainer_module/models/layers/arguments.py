@@ -15,7 +15,7 @@ _NEVER = ("name", "dtype", "trainable", "seed")
 def plain(layer: keras.Layer) -> dict[str, Any]:
     """Arguments that the layer keeps as attributes: numbers, strings, None, and tuples of them."""
     return {
-        name: vars(layer)[name]
+        name: _untracked(vars(layer)[name])
         for kind in type(layer).__mro__[:-1]
         for name in inspect.signature(kind.__init__).parameters  # type: ignore[misc]  # of its classes
         if name not in _NEVER and _is_plain(vars(layer).get(name, layer))
@@ -41,6 +41,11 @@ def forgotten(
         for name, value in plain(layer).items()
         if name in parameters and name not in config and value != parameters[name].default
     }
+
+
+def _untracked(value: Any) -> Any:
+    """A list as a tuple: Keras's lists of a layer cannot be pickled."""
+    return tuple(map(_untracked, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _is_plain(value: Any) -> bool:
