@@ -131,6 +131,14 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
         target, value = _cast(output.target, dtype), _cast(output.value, dtype)
         with floatx(dtype.name):
             values = _loss(own, output.target, output.value).call(target, value)
+        if getattr(values, "_keras_mask", None) is not None:  # set by ignore_class
+            raise SettingError(
+                "task.loss",
+                name_of(own),
+                "is a mean over the targets that it does not ignore, and parts of a batch have "
+                "different numbers of them",
+                "a sample_weight of 0 for the others, and no ignore_class",
+            )
         values = tf.cast(values, dtype)
         if not values.shape.rank:
             raise SettingError(

@@ -100,14 +100,20 @@ class Copy:
         self._arguments = [arguments.plain(layer) for layer in layers]
         self._assets = assets.read(layers)
         self._weights = [weight.numpy() for weight in model.weights]
+        self._frozen = [not weight.trainable for weight in model.weights]
         self._name = model.name
 
     def get_config(self) -> Mapping[str, Any]:
         """What the model's name among given objects depends on: not the weights."""
         functions = [each for each in self._objects.values() if not isinstance(each, type)]
         code = [content.digest(each) for each in functions]
-        parts = {"model": self._config, "trainable": self._trainable, "functions": code}
-        return {**parts, "assets": content.digest(self._assets)}
+        return {
+            "model": self._config,
+            "trainable": self._trainable,
+            "frozen": self._frozen,
+            "functions": code,
+            "assets": content.digest(self._assets),
+        }
 
     def __call__(self) -> keras.Model:
         """A new copy.
@@ -130,6 +136,9 @@ class Copy:
                 layer.trainable = trainable
         for weight, value in zip(model.weights, self._weights, strict=True):
             weight.assign(value)
+        for weight, frozen in zip(model.weights, self._frozen, strict=True):
+            if weight.trainable == frozen:
+                weight.trainable = not frozen
         try:
             assets.restore(layers, self._assets)
         except Exception as error:  # whatever a user's layer raises

@@ -92,6 +92,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "no callback": ("callbacks", {"callbacks": [object()]}),
     "no targets": ("y", {"y": None}),
     "arrays of other lengths": ("y", {"y": Y[:3]}),
+    "a loss that ignores targets": (
+        "loss",
+        {
+            "loss": keras.losses.SparseCategoricalCrossentropy(ignore_class=1),
+            "y": np.zeros(len(X), np.int64),
+        },
+    ),
     "no examples": ("x", {"x": X[:0], "y": Y[:0]}),
     "text": ("x", {"x": "data.csv"}),
     "a batch size of 0": ("batch_size", {"batch_size": 0}),

@@ -175,3 +175,13 @@ def test_a_copy_has_the_output_padding_that_keras_forgets():
     assert made.get_layer("up").output.shape == given.get_layer("up").output.shape
     assert np.array_equal(made(X[..., None]), given(X[..., None]))
     assert "get_config" not in vars(given.get_layer("up"))
+
+
+def test_a_frozen_weight_stays_frozen():
+    layers = [keras.Input([4]), keras.layers.Dense(3), keras.layers.BatchNormalization()]
+    given = keras.Sequential(layers)
+    given.layers[0].kernel.trainable = False
+    made = model.builder(given)()
+    flags = [[weight.trainable for weight in each.weights] for each in (given, made)]
+    assert flags[0] == flags[1] == [False, True, True, True, False, False]
+    assert len(made.trainable_weights) == 3
