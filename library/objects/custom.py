@@ -81,7 +81,7 @@ def _in_values(values: Iterable[Any], depth: int) -> Iterator[Any]:
         if isinstance(value, types.FunctionType):
             if _is_own(value):
                 yield value
-        elif isinstance(value, Mapping) or type(value).__name__ == "_DictWrapper":
+        elif isinstance(value, Mapping):
             yield from _in_values([*value.values()], depth - 1) if depth else ()
         elif isinstance(value, (list, tuple)):
             yield from _in_values(value, depth - 1) if depth else ()

@@ -150,7 +150,8 @@ class Copy:
         for layer, expected in zip(layers, self._arguments, strict=True):
             found = arguments.plain(layer)
             for name in expected.keys() & found.keys():
-                if found[name] != expected[name]:
+                one, two = found[name], expected[name]
+                if one != two and (one == one or two == two):  # a number that is none stays so
                     raise SettingError(
                         "train.model",
                         self._name,

@@ -185,3 +185,8 @@ def test_a_frozen_weight_stays_frozen():
     flags = [[weight.trainable for weight in each.weights] for each in (given, made)]
     assert flags[0] == flags[1] == [False, True, True, True, False, False]
     assert len(made.trainable_weights) == 3
+
+
+def test_an_argument_may_be_not_a_number():
+    given = keras.Sequential([keras.Input([3, 4]), keras.layers.Masking(float("nan"))])
+    assert np.isnan(model.builder(given)().layers[0].mask_value)
