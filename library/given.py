@@ -17,7 +17,7 @@ from typing import Any
 
 import cloudpickle
 
-from stagecraft import content, pickles
+from stagecraft import pickles
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 
@@ -33,7 +33,7 @@ def put(role: str, value: Any) -> str:
 
     Equal objects get equal names. An object that cannot be serialized gets a name of its own.
     """
-    name = f"{role}_{content.digest(value)[:12]}"
+    name = f"{role}_{pickles.digest(value)[:12]}"
     setattr(_module(), name, value)
     return f"{MODULE}:{name}"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft import content
+from stagecraft import pickles
 from stagecraft.objects import losses, metrics
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
@@ -244,7 +244,7 @@ class RowCount(Metric):
 
 def _content(value: Any) -> str:
     """Equal for equal losses and metrics, also in another process."""
-    return value if isinstance(value, str) else content.digest(value, _shown(value))
+    return value if isinstance(value, str) else pickles.digest(value, _shown(value))
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft import content, keras_3
+from stagecraft import keras_3, pickles
 from stagecraft.objects import assets, custom
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
@@ -56,7 +56,7 @@ class Builder:
         """What the builder's name among given objects depends on: not the weights of a model."""
         if isinstance(self._build, Copy):
             return self._build.get_config()
-        return {"function": content.digest(self._build)}
+        return {"function": pickles.digest(self._build)}
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"_build": self._build}
@@ -106,13 +106,13 @@ class Copy:
     def get_config(self) -> Mapping[str, Any]:
         """What the model's name among given objects depends on: not the weights."""
         functions = [each for each in self._objects.values() if not isinstance(each, type)]
-        code = [content.digest(each) for each in functions]
+        code = [pickles.digest(each) for each in functions]
         return {
             "model": self._config,
             "trainable": self._trainable,
             "frozen": self._frozen,
             "functions": code,
-            "assets": content.digest(self._assets),
+            "assets": pickles.digest(self._assets),
         }
 
     def __call__(self) -> keras.Model:

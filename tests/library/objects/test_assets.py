@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft import content
+from stagecraft import pickles
 from stagecraft.objects import model
 from stagecraft.schemas.errors import SettingError
 
@@ -77,7 +77,7 @@ def test_a_vocabulary_is_part_of_the_digest():
         keras.utils.clear_session()
         layer = keras.layers.StringLookup()
         layer.adapt(words)
-        digests.append(content.digest(model.builder(keras.Sequential([keras.Input([1]), layer]))))
+        digests.append(pickles.digest(model.builder(keras.Sequential([keras.Input([1]), layer]))))
     assert digests[0] == digests[1] != digests[2]
 
 

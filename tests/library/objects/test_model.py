@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from stagecraft import content
+from stagecraft import pickles
 from stagecraft.objects import model
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
@@ -116,7 +116,7 @@ def test_the_code_of_functions_is_part_of_the_digest():
     built = []
     for factor in (2.0, 2.0, 3.0):
         keras.utils.clear_session()
-        built.append(content.digest(model.builder(functional(factor))))
+        built.append(pickles.digest(model.builder(functional(factor))))
     assert built[0] == built[1] != built[2]
 
 

@@ -9,7 +9,7 @@ import sys
 import keras
 import pytest
 
-from stagecraft import content
+from stagecraft import pickles
 
 SOURCE = """
 import math
@@ -22,11 +22,11 @@ def outer(k):
 """
 PROGRAM = """
 import json, sys
-from stagecraft import content
+from stagecraft import pickles
 digests = []
 for file, source in enumerate(sys.argv[1:]):
     exec(compile(source, f"/{sys.argv[0]}/{file}.py", "exec"))
-    digests.append(content.digest(outer(2)))
+    digests.append(pickles.digest(outer(2)))
 print(json.dumps(digests))
 """
 
@@ -50,17 +50,17 @@ def test_what_a_function_encloses_counts():
     def scaled(factor: float):
         return lambda x: factor * x
 
-    assert content.digest(scaled(2.0)) == content.digest(scaled(2.0))
-    assert content.digest(scaled(2.0)) != content.digest(scaled(3.0))
+    assert pickles.digest(scaled(2.0)) == pickles.digest(scaled(2.0))
+    assert pickles.digest(scaled(2.0)) != pickles.digest(scaled(3.0))
 
 
 def test_an_object_with_a_configuration_has_the_digest_of_this():
     one, same, other = (keras.regularizers.L2(factor) for factor in (1.0, 1.0, 2.0))
-    assert content.digest(one) == content.digest(same) != content.digest(other)
+    assert pickles.digest(one) == pickles.digest(same) != pickles.digest(other)
 
 
 def test_what_cannot_be_serialized_has_its_own_digest():
     values = [(each for each in ()), (each for each in ())]
     with pytest.raises(TypeError):
         __import__("pickle").dumps(values[0])
-    assert content.digest(values[0]) != content.digest(values[1])
+    assert pickles.digest(values[0]) != pickles.digest(values[1])
