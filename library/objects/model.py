@@ -86,8 +86,10 @@ class Copy:
         is_own = not type(model).__module__.startswith("keras.")
         simple = is_own and not _own_names(type(model)) & {"get_config", "from_config"}
         self._kind = type(model) if simple else None
+        layers = _layers(model)
         try:
             config, self._objects = custom.serialized(model)
+            self._assets = assets.read(layers)
         except SettingError:
             raise
         except Exception as error:  # whatever get_config of the user's layers raises
@@ -95,10 +97,8 @@ class Copy:
         config.pop("compile_config", None)
         own = model.dtype_policy.name
         self._config = config if precision in (None, own) else _with_policy(config, own, precision)
-        layers = _layers(model)
         self._trainable = [layer.trainable for layer in layers]
         self._arguments = [arguments.plain(layer) for layer in layers]
-        self._assets = assets.read(layers)
         self._weights = [weight.numpy() for weight in model.weights]
         self._frozen = [not weight.trainable for weight in model.weights]
         self._name = model.name
