@@ -28,7 +28,8 @@ def connecting() -> Iterator[None]:
         raise UserError(
             "parallel.workers: TensorFlow started in this process before the workers connected, "
             "because a module creates a tensor or a Keras object (an optimizer, a metric, a model) "
-            "when it is imported; create it in a function",
+            "when it is imported, or because a loss or metric function uses a tensor from outside; "
+            "create it in a function",
             setting="parallel.workers",
             suggestion="create the object in a function",
         ) from error
