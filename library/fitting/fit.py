@@ -59,8 +59,8 @@ def fit(
             ``[batch, …]``; for several outputs, a list, or a dictionary by output.
         optimizer: name, or object of Keras, such as :class:`stagecraft.Muon`. Its configuration
             counts, not its state.
-        metrics: names, objects or functions, each the mean of a value for each example; or
-            a :class:`stagecraft.Metric`.
+        metrics: names, objects, losses or functions, each the mean of a value for each example;
+            or a :class:`stagecraft.Metric`.
         parallel: the topology; None: one device, the first GPU if there is one.
         batch_size: examples of a step, over all devices; None: 32, or the batches of a dataset.
         epochs: passes over the data.
@@ -68,7 +68,8 @@ def fit(
         callbacks: Keras callbacks that work by epochs, such as ``EarlyStopping``.
         validation_data: a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dataset of batches.
         shuffle: whether each epoch takes arrays in another order; a dataset keeps its own.
-        sample_weight: factors of the losses, ``[examples]``.
+        sample_weight: factors of the losses, ``[examples]`` or ``[examples, 1]``; for several
+            outputs also a list, or a dictionary by output.
         steps_per_epoch: of an infinite dataset, or of a shorter epoch.
         validation_steps: batches of a validation; None: all.
         validation_batch_size: None: ``batch_size``.
@@ -118,6 +119,7 @@ def fit(
                 loss=loss,
                 metrics=metrics,
                 output_names=given_model.output_names(model),
+                examples=data.three_inputs(),
             ),
             optimizer=optimizer,
             parallel=parallel,

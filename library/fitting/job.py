@@ -49,11 +49,13 @@ class Job:
         """A new model with the caller's weights; ``adapt_to`` as in :func:`assemble`."""
         train, precision = self.settings.train, self.settings.parallel.precision
         try:
-            return assemble(train, {}, scope, precision, task=self.task, adapt_to=adapt_to)
+            model = assemble(train, {}, scope, precision, task=self.task, adapt_to=adapt_to)
         except UserError as error:
             if isinstance(error.__cause__, SettingError):  # the builder's own
                 raise error.__cause__ from None
             raise
+        self.builder.paths = [weight.path for weight in model.weights]
+        return model
 
     def build_without_data(self, scope: Any = None) -> keras.Model:
         """As :meth:`build_model`, for a training whose data is not known yet.
@@ -112,7 +114,7 @@ def make(
         )
     precision = given_model.precision_of(model, parallel)
     parallel = parallel.model_copy(update={"precision": precision})
-    built = given_model.builder(model, task.input_specs({}), precision)
+    built = given_model.builder(model, task.input_specs({}), precision, task.examples)
     names = [given.put("model", built), given.put("task", task)]
     options, own = given_optimizer.settings(optimizer)
     names += own

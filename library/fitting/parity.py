@@ -113,6 +113,7 @@ def check_parity(
             data.targets,
             loss=loss,
             output_names=given_model.output_names(model),
+            examples=data.three_inputs(),
         )
         made = job.make(
             model,

@@ -43,6 +43,11 @@ class Source(abc.ABC):
     def first_inputs(self, count: int) -> Any:
         """The first ``count`` examples of ``x``, or all if there are fewer; not shuffled."""
 
+    def three_inputs(self) -> Any:
+        """Three examples of ``x`` from the first batch, as arrays; repeated if there are fewer."""
+        found = self.first_inputs(min(3, self.batch_size))
+        return tf.nest.map_structure(lambda part: np.resize(part, (3, *part.shape[1:])), found)
+
     @abc.abstractmethod
     def rest(self) -> int:
         """Examples of the last batch, if it is short; else 0."""

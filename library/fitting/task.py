@@ -40,6 +40,7 @@ class GivenTask(Task):
         loss: Any,
         metrics: Any = (),
         output_names: Sequence[str] = (),
+        examples: Any = None,
     ):
         """Checks loss and metrics.
 
@@ -47,11 +48,13 @@ class GivenTask(Task):
             inputs: ``Spec`` of the model's inputs, or a structure of them.
             targets: the same of ``y``; None: not known, and the loss is checked later.
             output_names: of the outputs of a functional model.
+            examples: three inputs; None: not known.
 
         Raises:
             SettingError: the loss or a metric is not the mean of a value for each example.
         """
         self._inputs, self._targets = inputs, targets
+        self.examples = examples
         self._loss, self._given = loss, () if metrics is None else metrics
         self._names = tuple(output_names)
         losses.check_loss(loss)
@@ -128,7 +131,7 @@ class GivenTask(Task):
         return self._inputs
 
     def check_outputs(self, name: str, outputs: Any, arguments: Mapping[str, Any]) -> None:
-        """Computes the loss of a batch of three examples of zeros.
+        """Computes the loss of three examples with targets of zeros.
 
         Raises:
             UserError: the loss fails, or is not ``[batch]``.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -90,18 +91,23 @@ def _in_values(values: Iterable[Any], depth: int) -> Iterator[Any]:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether a class or function is not one of Keras's."""
+    """Whether Keras does not find a class or function by its name."""
+    if isinstance(value, types.FunctionType):  # also keras.ops.gelu, which is another than "gelu"
+        return getattr(keras.activations, value.__name__, None) is not value
     return not (value.__module__ or "").startswith("keras.")
 
 
 @contextlib.contextmanager
-def _unique_names(functions: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    """Gives functions unique names in configurations; a registered one keeps its own."""
+def _unique_names(functions: Collection[Any]) -> Iterator[Mapping[str, Any]]:
+    """Gives functions unique names in configurations, where their own are not."""
     named, before = {}, []
+    counts = Counter(each.__name__ for each in functions)
     try:
         for number, function in enumerate(functions):
-            if keras.saving.get_registered_name(function) == function.__name__:
-                before.append((function, function.__name__))
+            name = function.__name__
+            taken = counts[name] > 1 or name == "<lambda>" or hasattr(keras.activations, name)
+            if taken and keras.saving.get_registered_name(function) == name:
+                before.append((function, name))
                 function.__name__ = f"stagecraft_function_{number}"
             named[keras.saving.get_registered_name(function)] = function
         yield named

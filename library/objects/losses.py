@@ -120,7 +120,10 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
     """The loss of each example, ``[batch]``, summed over the outputs.
 
     Args:
-        weights: of the examples, ``[batch, …]``; None: 1.
+        weights: of the examples, ``[batch, …]``, or such for each output; None: 1.
+
+    Raises:
+        SettingError: a loss or weights do not fit.
     """
     check_outputs("task.loss", loss, [output.name for output in found])
     alone, parts = len(found) == 1, []
@@ -135,9 +138,9 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
             raise SettingError(
                 "task.loss",
                 name_of(own),
-                "is a mean over the targets that it does not ignore, and parts of a batch have "
-                "different numbers of them",
-                "a sample_weight of 0 for the others, and no ignore_class",
+                "excludes values from its mean, and parts of a batch have different numbers of "
+                "them",
+                "a loss without ignore_class, and a sample_weight of 0 for these examples",
             )
         values = tf.cast(values, dtype)
         if not values.shape.rank:
@@ -147,12 +150,26 @@ def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
                 "returns one number for the batch, but parts of a batch must add up",
                 "a loss that returns [batch, …], one value for each example",
             )
-        if weights is not None:
-            own_weights = tf.cast(weights, dtype)
-            missing = values.shape.rank - own_weights.shape.rank
-            values *= tf.reshape(own_weights, [*tf.unstack(tf.shape(own_weights)), *[1] * missing])
+        own_weights = by_output(weights, output, place, alone)
+        if own_weights is not None:
+            values *= _fitting(tf.cast(own_weights, dtype), values)
         parts.append(tf.reduce_mean(values, axis=list(range(1, values.shape.rank))))
     return tf.add_n(parts)
+
+
+def _fitting(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The weights with as many axes as the values; a last axis of 1 is dropped, as Keras does."""
+    missing = values.shape.rank - weights.shape.rank
+    if missing == -1 and weights.shape[-1] == 1:
+        return tf.squeeze(weights, -1)
+    if missing < 0:
+        raise SettingError(
+            "sample_weight",
+            f"shape {tuple(weights.shape)}",
+            f"does not fit the losses, whose shape is {tuple(values.shape)}",
+            "one weight for each example, [examples]",
+        )
+    return tf.reshape(weights, [*tf.unstack(tf.shape(weights)), *[1] * missing])
 
 
 def _loss(given: Any, target: Any, value: Any) -> Any:
@@ -170,6 +187,10 @@ def _loss(given: Any, target: Any, value: Any) -> Any:
         problem = "does not exist" if use else f"is refused by Keras: {said(error)}"
         raise SettingError("task.loss", given, problem, use) from error
     if isinstance(found, keras.losses.Loss):
+        if type(found).__call__ is not keras.losses.Loss.__call__:
+            problem = "overrides __call__, which is for whole batches"
+            use = "a class that overrides call alone, which returns [batch, …]"
+            raise SettingError("task.loss", found.name, problem, use)
         return found
     if not callable(found):
         use = "a name, a keras Loss, or a function of y and outputs"

@@ -36,8 +36,8 @@ def made(value: Any) -> Metric:
 
     Args:
         value: a name, such as ``accuracy``, ``auc`` (of probabilities) or ``mae``; a function of
-            targets and outputs; a class or an object of ``keras.metrics`` that is a mean; or a
-            ``Metric``.
+            targets and outputs; a class or an object of ``keras.metrics`` that is a mean; a
+            ``keras.losses.Loss``; or a ``Metric``.
 
     Raises:
         SettingError: Keras does not know the metric, or it is not a mean over examples.
@@ -54,6 +54,8 @@ def made(value: Any) -> Metric:
 
 def _function(value: Any) -> Callable[[Any, Any], Any]:
     """The function of a metric, of targets and outputs."""
+    if isinstance(value, keras.losses.Loss):
+        return value.call
     if isinstance(value, str):
         # An object of Keras has variables, which start TensorFlow: too early in a worker.
         found = getattr(keras.metrics, _SHORT.get(value, value), None)
@@ -89,7 +91,15 @@ def _values(compute: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> A
     if outputs.shape.rank == targets.shape.rank + 1 and outputs.shape[-1] == 1:
         targets = targets[..., tf.newaxis]  # otherwise they broadcast: [batch, batch]
     with floatx(outputs.dtype.name if outputs.dtype.is_floating else "float32"):
-        return tf.convert_to_tensor(compute(targets, outputs))
+        values = tf.convert_to_tensor(compute(targets, outputs))
+    if not values.shape.rank:
+        raise SettingError(
+            "task.metrics",
+            name_of(getattr(compute, "func", compute)),
+            "returns one number for the batch, but parts of a batch must add up",
+            "a metric that returns [batch, …], one value for each example",
+        )
+    return values
 
 
 def _accuracy(targets: Any, outputs: Any) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from stagecraft import keras_3, pickles
-from stagecraft.objects import assets, custom
+from stagecraft.objects import assets, custom, equality
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.schemas.foreign_errors import cleaned, said
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.models.stages import inputs as model_inputs
@@ -29,7 +32,7 @@ class Builder:
     """
 
     paths: Sequence[str] = ()
-    """Paths of the weights of the model that was built last, in Keras's order."""
+    """Paths of the weights of the model that a job built last, in Keras's order."""
 
     def __init__(self, build: Callable[..., Any]):
         self._build = build
@@ -48,8 +51,6 @@ class Builder:
         for model in made if isinstance(made, (list, tuple)) else [made]:
             if getattr(model, "compiled", False):
                 model.compiled = False
-        if isinstance(made, keras.Model):
-            self.paths = [weight.path for weight in made.weights]
         return made
 
     def get_config(self) -> Mapping[str, Any]:
@@ -69,8 +70,8 @@ class Copy:
         """Reads configuration and weights.
 
         Args:
-            inputs: the inputs' ``Spec``, or a structure of them; builds a model that is not built.
-                None: the model stays as it is.
+            inputs: some examples, or a structure of them; the model is called with them, which
+                builds layers that are not built. None: the model stays as it is.
             precision: replaces the model's own dtype policy in all layers; None: does not.
 
         Raises:
@@ -78,13 +79,16 @@ class Copy:
         """
         self._inputs = inputs
         if inputs is not None and not model.built:
-            _call(model, inputs)
+            model(inputs, training=False)
+        elif inputs is not None:  # some layers make weights in their first call
+            with contextlib.suppress(Exception), equality.unchanged(model):
+                model(inputs, training=False)
         for each in model._flatten_layers():
             if lost := _own_arguments(type(each)):
                 problem = f"{type(each).__name__} has no get_config, which returns {lost[0]}"
                 raise _not_copied(model, TypeError(problem))
-        is_own = not type(model).__module__.startswith("keras.")
-        simple = is_own and not _own_names(type(model)) & {"get_config", "from_config"}
+        own = _own_names(type(model))
+        simple = "__init__" in own and not own & {"get_config", "from_config"}
         self._kind = type(model) if simple else None
         layers = _layers(model)
         try:
@@ -100,6 +104,7 @@ class Copy:
         self._trainable = [layer.trainable for layer in layers]
         self._arguments = [arguments.plain(layer) for layer in layers]
         self._weights = [weight.numpy() for weight in model.weights]
+        self._paths = [variable.path for variable in model.variables]
         self._frozen = [not weight.trainable for weight in model.weights]
         self._name = model.name
 
@@ -126,23 +131,28 @@ class Copy:
         except Exception as error:  # whatever from_config of the user's classes raises
             raise _not_copied(self, error) from error
         if self._inputs is not None and len(model.weights) < len(self._weights):
-            _call(model, self._inputs)
+            model(self._inputs, training=False)
         layers = _layers(model)
         if len(model.weights) != len(self._weights) or len(layers) != len(self._trainable):
             raise _not_copied(self, ValueError("the copy has other layers or weights"))
         self._check(layers)
+        try:
+            for weight, value in zip(model.weights, self._weights, strict=True):
+                weight.assign(value)
+            assets.restore(layers, self._assets)
+        except Exception as error:  # weights in another order, or whatever a user's layer raises
+            raise _not_copied(self, error) from error
         for layer, trainable in zip(layers, self._trainable, strict=True):
             if layer.trainable != trainable:
                 layer.trainable = trainable
-        for weight, value in zip(model.weights, self._weights, strict=True):
-            weight.assign(value)
         for weight, frozen in zip(model.weights, self._frozen, strict=True):
             if weight.trainable == frozen:
                 weight.trainable = not frozen
-        try:
-            assets.restore(layers, self._assets)
-        except Exception as error:  # whatever a user's layer raises
-            raise _not_copied(self, error) from error
+        variables = model.variables
+        if len({each.path for each in variables}) < len(variables) == len(self._paths):
+            # A class that makes its layers in __init__ gave them names that the others have.
+            for variable, path in zip(variables, self._paths, strict=True):
+                variable._path = path
         return model
 
     def _check(self, layers: Sequence[keras.Layer]) -> None:
@@ -173,14 +183,34 @@ class Copy:
         return self._name
 
 
-def builder(model: Any, inputs: Any = None, precision: str | None = None) -> Builder:
+def builder(
+    model: Any, inputs: Any = None, precision: str | None = None, examples: Any = None
+) -> Builder:
     """Builds copies of a Keras model, or calls a function that returns a model.
+
+    Args:
+        inputs: the inputs' ``Spec``, or a structure of them; None: those that the model knows.
+        precision: replaces the model's own dtype policy in all layers; None: does not.
+        examples: some inputs, ``[batch, …]``, for which copies have to compute what the model
+            computes; None: random ones.
 
     Raises:
         SettingError: it is neither, or the model cannot be copied.
     """
     if isinstance(model, keras.Model):
-        return Builder(Copy(model, inputs, precision))
+        if examples is not None:
+            first = examples
+        else:
+            first = None if inputs is None else tf.nest.map_structure(_zeros, inputs)
+        exact = Copy(model, first, None)
+        if examples is None:
+            with contextlib.suppress(SettingError):  # the model does not know its inputs
+                examples = _random(specs(model) if inputs is None else inputs)
+        if examples is not None:
+            with tf.device("CPU:0"):
+                equality.check(model, exact(), examples)
+        same = precision in (None, model.dtype_policy.name)
+        return Builder(exact if same else Copy(model, first, precision))
     if callable(model) and not isinstance(model, type):
         return Builder(model)
     shown = model.__name__ if isinstance(model, type) else type(model).__name__
@@ -266,7 +296,7 @@ def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
     state = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
     every = [(v, v.value) for v in model.variables]
     with keras.StatelessScope(every, collect_losses=True) as scope:
-        _call(model, inputs, training=True)
+        model(tf.nest.map_structure(_zeros, inputs), training=True)
         losses = len(model.losses)
     changed = [v.path for v in state if scope.get_current_value(v) is not v.value]
     weights = sum(v.regularizer is not None for v in model.trainable_weights)
@@ -291,20 +321,26 @@ def _own_arguments(kind: type) -> list[str]:
 
     Keras keeps the arguments of layers, but not those of models.
     """
-    if kind.__module__.startswith("keras.") or not issubclass(kind, keras.Model):
-        return []
-    if "get_config" in _own_names(kind):
+    own = _own_names(kind)
+    if "__init__" not in own or "get_config" in own or not issubclass(kind, keras.Model):
         return []
     of_init = inspect.signature(kind.__init__)  # type: ignore[misc]  # a class has __new__ as well
     parameters = list(of_init.parameters.values())[1:]
     open_ends = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    own = [each.name for each in parameters if each.kind not in open_ends]
-    return [name for name in own if name not in ("name", "trainable", "dtype")]
+    names = [each.name for each in parameters if each.kind not in open_ends]
+    return [name for name in names if name not in ("name", "trainable", "dtype")]
 
 
-def _call(model: keras.Model, inputs: Any, training: bool = False) -> Any:
-    zeros = tf.nest.map_structure(lambda spec: model_inputs.zeros(spec, 2), inputs)
-    return model(zeros, training=training)
+def _zeros(spec: Spec) -> np.ndarray:
+    return model_inputs.zeros(spec, 2)
+
+
+def _random(inputs: Any) -> Any:
+    """Random values for the inputs' ``Spec``, or a structure of them."""
+    specs = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec(_zeros(spec).shape, spec.dtype), inputs
+    )
+    return model_inputs.noise(specs, np.random.default_rng(0))
 
 
 def _with_policy(config: Any, before: str, after: str) -> Any:
@@ -323,6 +359,16 @@ def _not_copied(model: Any, error: Exception) -> SettingError:
     return SettingError(
         "train.model",
         model.name,
-        f"cannot be built again from its configuration: {said(error)}",
+        f"cannot be built again from its configuration: {_reason(error)}",
         "a function that builds the model, or give its class a get_config",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the configuration that Keras prints before and after it."""
+    before, _, last = str(error).rpartition("Exception encountered: ")
+    return (
+        cleaned(re.split(r"Make sure|Full object config|config=", last)[0])
+        if before
+        else said(error)
     )

@@ -42,6 +42,15 @@ class Unserializable(keras.Model):
         raise TypeError("no configuration")
 
 
+class Tripled(keras.losses.MeanSquaredError):
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return 3 * super().__call__(y_true, y_pred, sample_weight)
+
+
+def mean_of_batch(y_true: Any, y_pred: Any) -> Any:
+    return tf.reduce_mean(tf.abs(y_true - y_pred))
+
+
 class Batches(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts."""
@@ -99,6 +108,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
             "y": np.zeros(len(X), np.int64),
         },
     ),
+    "a loss for whole batches": ("loss", {"loss": Tripled()}),
+    "a metric of a batch": ("metrics", {"metrics": [mean_of_batch]}),
+    "too many weights": ("sample_weight", {"sample_weight": np.ones((len(X), 2, 3))}),
     "no examples": ("x", {"x": X[:0], "y": Y[:0]}),
     "text": ("x", {"x": "data.csv"}),
     "a batch size of 0": ("batch_size", {"batch_size": 0}),

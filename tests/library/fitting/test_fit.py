@@ -229,8 +229,9 @@ def test_muon_leaves_the_head_to_sgd():
     assert (caught.value.setting, caught.value.value) == ("optimizer", {"exclude": "^top/"})
 
 
-def test_sample_weights_and_a_short_batch():
-    model, x, y, weights = mlp(), draw(50, 5), draw(50, 3), np.linspace(0, 2, 50)
+@pytest.mark.parametrize("shape", [(50,), (50, 1)])
+def test_sample_weights_and_a_short_batch(shape):
+    model, x, y, weights = mlp(), draw(50, 5), draw(50, 3), np.linspace(0, 2, 50).reshape(shape)
     expected, history = by_keras(
         model, "sgd", x, y, "mse", sample_weight=weights, batch_size=16, metrics=["mae"]
     )
@@ -271,14 +272,17 @@ def test_datasets():
     assert caught.value.setting == "steps_per_epoch"
 
 
-def test_several_outputs():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_several_outputs(weighted):
     inputs = keras.Input((5,))
     outputs = {"a": keras.layers.Dense(3, name="a")(inputs), "b": keras.layers.Dense(1)(inputs)}
     model = keras.Model(inputs, outputs)
     x, y = draw(32, 5), {"a": labels(32), "b": draw(32, 1)}
     loss = {"a": classes(), "b": "mse"}
     metrics = {"a": ["accuracy"]}
-    expected, history = by_keras(model, "sgd", x, y, loss, metrics=metrics, batch_size=16)
+    weights = {"a": np.linspace(0, 2, 32), "b": np.linspace(3, 1, 32)} if weighted else None
+    more = {"sample_weight": weights, "batch_size": 16}
+    expected, history = by_keras(model, "sgd", x, y, loss, metrics=metrics, **more)
     found = sc.fit(
         model,
         x,
@@ -286,9 +290,9 @@ def test_several_outputs():
         loss=loss,
         metrics=metrics,
         optimizer="sgd",
-        batch_size=16,
         shuffle=False,
         verbose=0,
+        **more,
     )
     assert_near(model.get_weights(), expected)
     assert found.history["a_accuracy"] == pytest.approx(history["a_accuracy"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.divisibility import probe
 from stagecraft.trainer_module.models.layers import dropout
@@ -90,10 +93,11 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
                 values = [_varied(variable, generator) for variable in segment.variables]
                 if number == 0:
                     _check_stateful_ops(segment, values, one, parallel.remat)
-                if parts > 1:
-                    one, other = _divided(segment, values, one, other, known, tied)
-                else:
-                    one = _whole(segment, values, one, tied)
+                with _accepting(segment):
+                    if parts > 1:
+                        one, other = _divided(segment, values, one, other, known, tied)
+                    else:
+                        one = _whole(segment, values, one, tied)
     if unknown := _unknown(kinds):
         raise ModelRefusedError(
             segments[unknown[0]].model.name,
@@ -103,6 +107,21 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
         )
     for segment, known in zip(segments, kinds, strict=True):
         segment.summed = frozenset(place for place, kind in known.items() if kind == {_SUM})
+
+
+@contextlib.contextmanager
+def _accepting(segment: Segment) -> Iterator[None]:
+    """Explains the error of a layer that accepts no random input."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's layers raise
+        raise ModelRefusedError(
+            segment.model.name,
+            f"does not accept the random input with which Stagecraft examines it: {said(error)}",
+            "layers that accept any input, such as a lookup with num_oov_indices=1",
+        ) from error
 
 
 def _unknown(kinds: Sequence[_Kinds]) -> list[int]:

@@ -1,0 +1,201 @@
+"""A copy that computes something else than the model is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from stagecraft.objects import model
+from stagecraft.schemas.errors import SettingError
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+class Lost(keras.layers.Layer):
+    """Its configuration lacks what the constructor takes."""
+
+    def __init__(self, activation: Any = None, regularizer: Any = None, scale: Any = 1.0, **rest):
+        super().__init__(**rest)
+        self.activation = keras.activations.get(activation)
+        self.regularizer = keras.regularizers.get(regularizer)
+        self._scale = scale
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 2), regularizer=self.regularizer)
+
+    def call(self, x):
+        return self.activation(x @ self.kernel) * self._scale
+
+    def get_config(self):
+        return super().get_config()
+
+
+class Below(keras.constraints.Constraint):
+    def __init__(self, limit: float = 1.0):
+        self.limit = limit
+
+    def __call__(self, w):
+        return keras.ops.minimum(w, self.limit)
+
+
+class Gain(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.gain, self.dense = 1.0, keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.gain * self.dense(x)
+
+
+class Loose(Gain):
+    def __init__(self, **arguments):
+        super().__init__()
+        self.gain = arguments.pop("gain", 1.0)
+
+
+def _sequential(*layers: keras.layers.Layer) -> keras.Model:
+    return keras.Sequential([keras.Input([4]), *layers])
+
+
+def _changed(made: keras.Model, change: Callable[[Any], None]) -> keras.Model:
+    made(X)
+    change(made)
+    return made
+
+
+def _set(name: str, value: Any) -> Callable[[Any], None]:
+    return lambda made: setattr(made.weights[0], name, value)
+
+
+REFUSED = {
+    "an activation": lambda: _sequential(Lost("tanh")),
+    "a regularizer": lambda: _sequential(Lost(regularizer="l2")),
+    "a private attribute": lambda: _sequential(Lost(scale=np.float32(2))),
+    "a constraint without get_config": lambda: _sequential(
+        keras.layers.Dense(2, kernel_constraint=Below(0.5))
+    ),
+    "a regularizer of a weight": lambda: _changed(
+        _sequential(keras.layers.Dense(2)), _set("regularizer", keras.regularizers.L2(0.5))
+    ),
+    "a constraint of a weight": lambda: _changed(
+        _sequential(keras.layers.Dense(2)), _set("constraint", Below())
+    ),
+    "an attribute that is set later": lambda: _changed(
+        Gain(), lambda made: setattr(made, "gain", 2.0)
+    ),
+    "an argument of any name": lambda: Loose(gain=2.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_copy_would_lose_is_refused(name, messages):
+    keras.utils.clear_session()  # the messages have names
+    given = REFUSED[name]()
+    with messages.raises(SettingError) as error:
+        model.builder(given, examples=X)
+    assert (error.value.setting, error.value.value) == ("train.model", given.name)
+
+
+def test_the_defaults_are_no_difference():
+    given = [_sequential(Lost()), _sequential(keras.layers.Dense(2, kernel_constraint=Below()))]
+    for each in [*given, Gain(), Loose()]:
+        made = model.builder(each, examples=X)()
+        assert np.array_equal(made(X), each(X))
+
+
+class Counter(keras.layers.Layer):
+    """Counts its calls; ``draws`` makes each result another one."""
+
+    def __init__(self, draws: bool = False, **rest):
+        super().__init__(**rest)
+        self.draws = draws
+        self.count = self.add_weight(shape=(), trainable=False, initializer="zeros")
+
+    def call(self, x):
+        self.count.assign_add(1.0)
+        return x * (keras.random.uniform([]) if self.draws else 1.0)
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_state_stays_and_random_outputs_are_not_compared(draws):
+    given = _sequential(Counter(draws), keras.layers.Dense(2))
+    made = model.builder(given, examples=X)()
+    assert [float(each.layers[0].count) for each in (given, made)] == [0.0, 0.0]
+
+
+class Late(keras.layers.Layer):
+    """Makes weights in its first call."""
+
+    def __init__(self, **rest):
+        super().__init__(**rest)
+        self.inner = keras.layers.Dense(3)
+        self.built = True
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 3)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_weights_of_the_first_call_are_copied():
+    given = _sequential(Late())
+    made = model.builder(given, examples=X)()
+    assert len(given.weights) == 2 and np.array_equal(made(X), given(X))
+
+
+def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def wrapped(x: Any) -> Any:
+        return 2 * function(x)
+
+    return wrapped
+
+
+@pytest.mark.parametrize(
+    "activation", [twice(keras.activations.relu), keras.ops.gelu, keras.ops.square]
+)
+def test_functions_that_share_a_name_with_those_of_keras(activation):
+    given = _sequential(keras.layers.Dense(2, activation=activation))
+    assert np.array_equal(model.builder(given, examples=X)()(X), given(X))
+
+
+class Around(keras.Model):
+    """A model of its own around a model."""
+
+    def __init__(self, base: keras.Model):
+        super().__init__()
+        self.base, self.top = base, keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.top(self.base(x))
+
+    def get_config(self):
+        return {"base": keras.saving.serialize_keras_object(self.base)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config["base"]))
+
+
+def test_copies_have_different_paths():
+    keras.utils.clear_session()
+    given = Around(_sequential(keras.layers.Dense(3)))
+    builder = model.builder(given, examples=X)
+    keras.utils.clear_session()
+    made = builder()
+    assert [each.path for each in made.weights] == [each.path for each in given.weights]
+
+
+class Plain(keras.Sequential):
+    """Inherits all of its methods."""
+
+
+def test_a_class_without_members():
+    given = Plain([keras.Input([4]), keras.layers.Dense(2)])
+    assert np.array_equal(model.builder(given, examples=X)()(X), given(X))
