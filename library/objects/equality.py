@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -18,10 +17,11 @@ _NEAR = {tf.float64: 1e-12, tf.float32: 1e-5, tf.bfloat16: 0.05, tf.float16: 0.0
 
 
 def check(model: keras.Model, copied: keras.Model, inputs: Any) -> None:
-    """Compares outputs and penalties for some examples, regularizers and constraints.
+    """Compares regularizers and constraints; and outputs, penalties and state for some examples.
 
-    A model that draws random numbers outside of a training has no outputs to compare. What a layer
-    does in a training alone is not compared either. The model's state is afterwards as before.
+    Compares both in a training and outside of it. Both draw the same random numbers, but for those
+    of TensorFlow's own functions, such as ``tf.random.normal``; such a model is not compared. The
+    models stay as they are.
 
     Args:
         inputs: some examples, ``[batch, …]``, or a structure of them.
@@ -33,35 +33,46 @@ def check(model: keras.Model, copied: keras.Model, inputs: Any) -> None:
         for role in ("regularizer", "constraint"):
             if not _same(getattr(one, role), getattr(two, role), one):
                 raise _differ(model, f"in a copy, {one.path} has another {role}")
-    with tf.device("CPU:0"), unchanged(model):
+    state = [tf.convert_to_tensor(each) for each in _state(model)]
+    has_same_state = [each.shape for each in _state(copied)] == [each.shape for each in state]
+    for training in (False, True) if has_same_state else (False,):
+        state = state if has_same_state else []
         try:
-            expected = _values(model, inputs)
+            expected = _values(model, inputs, state, training)
         except Exception:  # whatever the user's layers raise; the engines say it
-            return
+            continue
         try:
-            found = _values(copied, inputs)
+            found = _values(copied, inputs, state, training)
         except Exception as error:  # whatever the user's layers raise
             raise _differ(model, f"a copy fails: {said(error)}") from error
-        if _near(expected, found) or not _near(expected, _values(model, inputs)):
-            return
-        raise _differ(model, f"in a copy, {_culprit(model, copied, inputs)} computes other values")
+        if not _near(expected, found) and _near(expected, _values(model, inputs, state, training)):
+            culprit = _culprit(model, copied, inputs, state, training)
+            raise _differ(model, f"in a copy, {culprit} computes other values")
 
 
-def _values(model: keras.Model, inputs: Any) -> list[tf.Tensor]:
-    """The outputs, and the penalties of the model; without what is no dense tensor."""
-    outputs = tf.nest.flatten(model(inputs, training=False))
-    return [each for each in [*outputs, *model.losses] if isinstance(each, tf.Tensor)]
+def _state(model: keras.Model) -> list[Any]:
+    """The variables of a model, with those of random generators, but for metrics."""
+    metrics = [metric for layer in model._flatten_layers() for metric in layer._metrics]
+    excluded = {id(variable) for metric in metrics for variable in metric.variables}
+    return [variable for variable in model.variables if id(variable) not in excluded]
 
 
-@contextlib.contextmanager
-def unchanged(model: keras.Model) -> Iterator[None]:
-    """Keeps the state of a model, such as counters, which are no weights to train."""
-    state = [(each, tf.identity(each)) for each in model.non_trainable_variables]
-    try:
-        yield
-    finally:
-        for variable, value in state:
-            variable.assign(value)
+def _beginning(model: keras.Model, state: Sequence[tf.Tensor]) -> keras.StatelessScope:
+    """In this scope, a model has this state, and afterwards its own again; (): its own."""
+    variables = _state(model) if state else []
+    return keras.StatelessScope([*zip(variables, state, strict=True)], collect_losses=True)
+
+
+def _values(
+    model: keras.Model, inputs: Any, state: Sequence[tf.Tensor], training: bool
+) -> list[tf.Tensor]:
+    """Outputs, penalties and new state of a model that begins with a state; dense tensors only."""
+    with _beginning(model, state) as scope:
+        values = [*tf.nest.flatten(model(inputs, training=training)), *model.losses]
+    if state:
+        variables = [each for each in _state(model) if not each.trainable]
+        values += [scope.get_current_value(each) for each in variables]
+    return [each for each in values if isinstance(each, tf.Tensor)]
 
 
 def _near(some: list[tf.Tensor], others: list[tf.Tensor]) -> bool:
@@ -98,17 +109,20 @@ def _same(one: Any, two: Any, weight: Any) -> bool:
         return False
 
 
-def _culprit(model: keras.Model, copied: keras.Model, inputs: Any) -> str:
+def _culprit(
+    model: keras.Model, copied: keras.Model, inputs: Any, state: Sequence[tf.Tensor], training: bool
+) -> str:
     """The first layer of a functional model that computes other values; else the model."""
     for one, two in zip(model.layers, copied.layers, strict=False):
+        values = []
         try:
-            some, others = (
-                _values(keras.Model(whole.inputs, layer.output), inputs)
-                for whole, layer in ((model, one), (copied, two))
-            )
+            for whole, layer in ((model, one), (copied, two)):
+                part = keras.Model(whole.inputs, layer.output)
+                with _beginning(whole, state):
+                    values.append(tf.nest.flatten(part(inputs, training=training)))
         except Exception:  # of a layer without a place of its own in the graph
             continue
-        if not _near(some, others):
+        if not _near(*values):
             return f"the {type(one).__name__} {one.name}"
     return f"the {type(model).__name__}"
 

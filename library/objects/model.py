@@ -6,7 +6,7 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -81,7 +81,7 @@ class Copy:
         if inputs is not None and not model.built:
             model(inputs, training=False)
         elif inputs is not None:  # some layers make weights in their first call
-            with contextlib.suppress(Exception), equality.unchanged(model):
+            with contextlib.suppress(Exception), _unchanged(model):
                 model(inputs, training=False)
         for each in model._flatten_layers():
             if lost := _own_arguments(type(each)):
@@ -99,8 +99,10 @@ class Copy:
         except Exception as error:  # whatever get_config of the user's layers raises
             raise _not_copied(model, error) from error
         config.pop("compile_config", None)
-        own = model.dtype_policy.name
-        self._config = config if precision in (None, own) else _with_policy(config, own, precision)
+        policy = model.dtype_policy.name
+        if precision not in (None, policy):
+            config = _with_policy(config, policy, precision)
+        self._config = config
         self._trainable = [layer.trainable for layer in layers]
         self._arguments = [arguments.plain(layer) for layer in layers]
         self._weights = [weight.numpy() for weight in model.weights]
@@ -303,6 +305,17 @@ def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
     return [*changed, *(["add_loss or activity_regularizer"] if losses > weights else [])]
 
 
+@contextlib.contextmanager
+def _unchanged(model: keras.Model) -> Iterator[None]:
+    """Keeps the state of a model, such as counters, which are no weights to train."""
+    state = [(each, tf.identity(each)) for each in model.non_trainable_variables]
+    try:
+        yield
+    finally:
+        for variable, value in state:
+            variable.assign(value)
+
+
 def _layers(model: keras.Model) -> list[keras.Layer]:
     """Layers, nested ones too, but for inputs: a copy does not share them with inner models."""
     return [
@@ -343,7 +356,7 @@ def _random(inputs: Any) -> Any:
     return model_inputs.noise(specs, np.random.default_rng(0))
 
 
-def _with_policy(config: Any, before: str, after: str) -> Any:
+def _with_policy(config: Any, before: str, after: str | None) -> Any:
     """The configuration with another dtype policy in place of ``before``."""
     if isinstance(config, dict):
         is_policy = config.get("class_name") == "DTypePolicy"

@@ -35,6 +35,26 @@ class Lost(keras.layers.Layer):
         return super().get_config()
 
 
+class Training(keras.layers.Layer):
+    """Like ``Lost``, of what it does in a training alone."""
+
+    def __init__(self, momentum: float = 0.9, rate: float = 0.5, **rest):
+        super().__init__(**rest)
+        self._momentum, self._rate = momentum, rate
+        self.seeds = keras.random.SeedGenerator()
+        self.mean = self.add_weight(shape=(), trainable=False)
+
+    def call(self, x, training=None):
+        if not training:
+            return x
+        share = 1 - self._momentum
+        self.mean.assign(self._momentum * self.mean + share * keras.ops.mean(x))
+        return keras.random.dropout(x, self._rate, seed=self.seeds)
+
+    def get_config(self):
+        return super().get_config()
+
+
 class Below(keras.constraints.Constraint):
     def __init__(self, limit: float = 1.0):
         self.limit = limit
@@ -76,6 +96,8 @@ REFUSED = {
     "an activation": lambda: _sequential(Lost("tanh")),
     "a regularizer": lambda: _sequential(Lost(regularizer="l2")),
     "a private attribute": lambda: _sequential(Lost(scale=np.float32(2))),
+    "a momentum": lambda: _sequential(Training(momentum=0.5)),
+    "a dropout": lambda: _sequential(Training(rate=0.1)),
     "a constraint without get_config": lambda: _sequential(
         keras.layers.Dense(2, kernel_constraint=Below(0.5))
     ),
@@ -102,7 +124,10 @@ def test_what_a_copy_would_lose_is_refused(name, messages):
 
 
 def test_the_defaults_are_no_difference():
-    given = [_sequential(Lost()), _sequential(keras.layers.Dense(2, kernel_constraint=Below()))]
+    given = [
+        _sequential(Lost(), Training()),
+        _sequential(keras.layers.Dense(2, kernel_constraint=Below())),
+    ]
     for each in [*given, Gain(), Loose()]:
         made = model.builder(each, examples=X)()
         assert np.array_equal(made(X), each(X))
