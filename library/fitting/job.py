@@ -114,7 +114,7 @@ def make(
         )
     precision = given_model.precision_of(model, parallel)
     parallel = parallel.model_copy(update={"precision": precision})
-    built = given_model.builder(model, task.input_specs({}), precision, task.examples)
+    built = given_model.builder(model, task.input_specs({}), precision, task.probe_inputs)
     names = [given.put("model", built), given.put("task", task)]
     options, own = given_optimizer.settings(optimizer)
     names += own

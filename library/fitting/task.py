@@ -54,7 +54,7 @@ class GivenTask(Task):
             SettingError: the loss or a metric is not the mean of a value for each example.
         """
         self._inputs, self._targets = inputs, targets
-        self.examples = examples
+        self.probe_inputs = examples
         self._loss, self._given = loss, () if metrics is None else metrics
         self._names = tuple(output_names)
         losses.check_loss(loss)

@@ -168,7 +168,7 @@ def _shown(arguments: ModelArguments) -> str:
 
 def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task: Task) -> None:
     """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
-    outputs: Any = task.examples
+    outputs: Any = task.probe_inputs
     if outputs is None:
         specs = task.input_specs(arguments)
         outputs = tf.nest.map_structure(lambda spec: inputs.zeros(spec, 3), specs)

@@ -111,7 +111,7 @@ class Task(Entry):
         """
         return arguments
 
-    examples: Nest | None = None
+    probe_inputs: Nest | None = None
     """Three examples of the model's inputs, for a first call; None: zeros."""
 
     @abc.abstractmethod
