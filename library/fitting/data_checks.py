@@ -95,6 +95,21 @@ def elements(spec: Sequence[Any]) -> None:
         raise _single()
 
 
+def steps_of(of_pass: int | None, steps: int, epochs: int) -> None:
+    """Refuses ``steps_per_epoch`` with which the data ends within an epoch, where Keras stops.
+
+    Args:
+        of_pass: batches of a pass through the data; None: not known, or infinite.
+
+    Raises:
+        SettingError: as said.
+    """
+    if of_pass is not None and steps * epochs > of_pass and of_pass % steps:
+        problem = f"does not divide the {of_pass} batches of the data, which end within an epoch"
+        use = f"{of_pass}, or a dataset that ends with .repeat()"
+        raise SettingError("steps_per_epoch", steps, problem, use)
+
+
 def batched(data: Any, model: Any) -> None:
     """Refuses a dataset whose elements have the shape of one example of the model.
 

@@ -86,7 +86,8 @@ def fit(
     _check(epochs, validation_freq, verbose)
     if checkpoint_dir is not None:
         _check_folder(pathlib.Path(checkpoint_dir))
-    callbacks = list(callbacks or ())
+    is_one = not isinstance(callbacks, (list, tuple, type(None)))
+    callbacks = [callbacks] if is_one else list(callbacks or ())
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"
@@ -106,6 +107,7 @@ def fit(
             **options,
         )
         data_checks.batched(x, model)
+        data_checks.steps_of(data.of_pass, data.steps, epochs)
         validation = _validation(
             validation_data, validation_batch_size or batch_size, validation_steps, options
         )

@@ -15,6 +15,9 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Spec
 
+_NONE = "NoneTensorSpec"
+"""TensorFlow does not export the type of None in a dataset."""
+
 BATCH_SIZE = 32
 """Keras's default."""
 
@@ -28,6 +31,8 @@ class Source(abc.ABC):
     batch_size: int
     steps: int
     """Steps of an epoch."""
+    of_pass: int | None
+    """Batches of a pass through the data; None: not known, or infinite."""
     short: bool
     """Whether the last batch of an epoch may have fewer examples."""
 
@@ -88,14 +93,14 @@ class Arrays(Source):
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
             raise SettingError("batch_size", batch_size, "is not a positive number", "32")
-        self._of_pass = -(-self.count // self.batch_size)
-        self.steps = steps or self._of_pass
+        self.of_pass: int = -(-self.count // self.batch_size)
+        self.steps = steps or self.of_pass
         self.short = self.count % self.batch_size > 0
         self._shuffle, self._seed = bool(shuffle), seed
 
     def train(self, first: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.train`; each pass is another permutation, by seed and pass."""
-        epoch, skipped = divmod(first, self._of_pass)
+        epoch, skipped = divmod(first, self.of_pass)
         count, seed = self.count, self._seed
 
         def order(number: tf.Tensor) -> tf.Tensor:
@@ -106,7 +111,7 @@ class Arrays(Source):
 
         def of_pass(number: tf.Tensor) -> tf.data.Dataset:
             permuted = tf.data.Dataset.from_tensors(order(number)).repeat()
-            return tf.data.Dataset.zip(tf.data.Dataset.range(self._of_pass), permuted)
+            return tf.data.Dataset.zip(tf.data.Dataset.range(self.of_pass), permuted)
 
         return (
             tf.data.Dataset.counter(epoch)
@@ -118,12 +123,13 @@ class Arrays(Source):
         )
 
     def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
-        """See :meth:`Source.evaluate`; in the order of the arrays."""
-        order = tf.data.Dataset.from_tensors(tf.range(self.count, dtype=tf.int64)).repeat()
-        steps = tf.data.Dataset.range(-(-self.count // batch_size))
+        """See :meth:`Source.evaluate`; in the order of the arrays, at most ``steps`` batches."""
+        count = min(self.count, self.steps * self.batch_size)
+        order = tf.data.Dataset.from_tensors(tf.range(count, dtype=tf.int64)).repeat()
+        steps = tf.data.Dataset.range(-(-count // batch_size))
         return (
             tf.data.Dataset.zip(steps, order)
-            .map(self._batch(batch_size, rows, False), tf.data.AUTOTUNE, deterministic=True)
+            .map(self._batch(batch_size, rows, False, count), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
 
@@ -156,11 +162,13 @@ class Arrays(Source):
         copy._parts = tf.nest.pack_sequence_as(self._parts, paths)
         return copy
 
-    def _batch(self, size: int, rows: tuple[int, int], training: bool) -> Any:
+    def _batch(
+        self, size: int, rows: tuple[int, int], training: bool, count: int | None = None
+    ) -> Any:
         parts = tf.nest.map_structure(tf.constant, self._loaded())
         worker, workers = rows
         begin, end = (size * each // workers for each in (worker, worker + 1))
-        count = self.count
+        count = self.count if count is None else count
 
         @tf.autograph.experimental.do_not_convert
         def batch(step: tf.Tensor, order: tf.Tensor) -> Batch:
@@ -191,6 +199,9 @@ class Batches(Source):
             SettingError: the elements are not batches, or an infinite dataset has no ``steps``.
         """
         spec = dataset.element_spec
+        if isinstance(spec, tuple) and [type(each).__name__ for each in spec[2:]] == [_NONE]:
+            dataset = dataset.map(lambda x, y, _: (x, y))
+            spec = dataset.element_spec
         if not isinstance(spec, tuple) or len(spec) not in (2, 3):
             kind = f"{len(spec)} parts" if isinstance(spec, tuple) else type(spec).__name__
             problem = f"has elements of {kind}"
@@ -207,6 +218,8 @@ class Batches(Source):
         self.batch_size = size
         if not size:
             raise SettingError("x", "the dataset", "has no batch", "a dataset with examples")
+        known = int(dataset.cardinality())
+        self.of_pass = known if known >= 0 else None
         self.steps = steps or self._counted()
 
     def _counted(self) -> int:

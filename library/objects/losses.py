@@ -191,6 +191,9 @@ def _loss(given: Any, target: Any, value: Any) -> Any:
             problem = "overrides __call__, which is for whole batches"
             use = "a class that overrides call alone, which returns [batch, …]"
             raise SettingError("task.loss", found.name, problem, use)
+        if found.dtype in ("float16", "bfloat16"):
+            problem = f"has dtype={found.dtype}, but losses have the dtype of the training"
+            raise SettingError("task.loss", found.name, problem, "no dtype")
         return found
     if not callable(found):
         use = "a name, a keras Loss, or a function of y and outputs"

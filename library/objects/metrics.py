@@ -46,10 +46,22 @@ def made(value: Any) -> Metric:
         return value
     if isinstance(value, str) and value.lower() == "auc":
         return _ProbabilityAUC()
+    if isinstance(value, type) and issubclass(value, (keras.metrics.Metric, keras.losses.Loss)):
+        value = _object(value)
+    if isinstance(value, str) and value.lower() in _ACCURACY:
+        value = value.lower()
     compute = _accuracy if isinstance(value, str) and value in _ACCURACY else _function(value)
     function = getattr(compute, "func", compute)
     higher = any(part in name_of(function) for part in _HIGHER)
     return Mean(name_of(value), functools.partial(_values, compute), higher_is_better=higher)
+
+
+def _object(kind: type) -> Any:
+    try:
+        return kind()
+    except TypeError as error:
+        problem = f"cannot be made without arguments: {said(error)}"
+        raise SettingError("task.metrics", kind.__name__, problem, "an object") from error
 
 
 def _function(value: Any) -> Callable[[Any, Any], Any]:
@@ -76,6 +88,7 @@ def _function(value: Any) -> Callable[[Any, Any], Any]:
         not isinstance(found, wrapper)
         or kind.update_state is not wrapper.update_state
         or kind.result is not wrapper.result
+        or kind.reset_state is not wrapper.reset_state
     ):
         raise SettingError(
             "task.metrics",

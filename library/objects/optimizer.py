@@ -13,6 +13,7 @@ from stagecraft.objects.keras_names import near
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.optimization.keras_optimizers import ELEMENTWISE
 from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon
 
@@ -55,6 +56,19 @@ class Optimizer:
     def __call__(self) -> keras.optimizers.Optimizer:
         """A new optimizer, without slots."""
         return self._kind.from_config(dict(self._config))
+
+
+def _check_copy(found: keras.optimizers.Optimizer, made: keras.optimizers.Optimizer) -> None:
+    """Refuses an optimizer whose ``get_config`` lacks an argument."""
+    one, two = arguments.plain(found), arguments.plain(made)
+    for name in (one.keys() & two.keys()).difference(_MAPPED):
+        if one[name] != two[name]:
+            raise SettingError(
+                "train.optimizer",
+                type(found).__name__,
+                f"has {name}={one[name]!r}, and a copy from its configuration {two[name]!r}",
+                f"a get_config that returns {name}",
+            )
 
 
 def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
@@ -106,7 +120,9 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
     rest["learning_rate"] = train["learning_rate"]
     if "weight_decay" in config:
         rest["weight_decay"] = config["weight_decay"]
-    train["optimizer"] = given.put("optimizer", Optimizer(found, rest))
+    made = Optimizer(found, rest)
+    _check_copy(found, made())
+    train["optimizer"] = given.put("optimizer", made)
     return train, [*names, train["optimizer"]]
 
 

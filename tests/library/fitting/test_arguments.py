@@ -56,6 +56,29 @@ class Batches(keras.callbacks.Callback):
         """Counts."""
 
 
+class Halves(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
+
+
+class StopsEarly(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = True
+
+
+class Rates(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["rate"] = self.model.optimizer.learning_rate
+
+
+class Scaled(keras.optimizers.SGD):
+    """Its configuration lacks an argument."""
+
+    def __init__(self, learning_rate: float = 0.1, scale: float = 1.0, **arguments: Any):
+        super().__init__(learning_rate, **arguments)
+        self.scale = scale
+
+
 def excluded() -> keras.optimizers.Optimizer:
     optimizer = keras.optimizers.AdamW(0.01)
     optimizer.exclude_from_weight_decay(var_names=["bias"])
@@ -108,6 +131,24 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
             "y": np.zeros(len(X), np.int64),
         },
     ),
+    "a callback that sets weights": ("callbacks", {"callbacks": Halves()}),
+    "a callback that stops at the begin": ("callbacks", {"callbacks": [StopsEarly()]}),
+    "a callback that wants an optimizer": ("callbacks", {"callbacks": [Rates()]}),
+    "a metric that is not there": (
+        "callbacks",
+        {"callbacks": [keras.callbacks.EarlyStopping("val_accuracy")]},
+    ),
+    "an argument of an optimizer": ("optimizer", {"optimizer": Scaled(scale=2.0)}),
+    "a loss of 16 bits": ("loss", {"loss": keras.losses.MeanSquaredError(dtype="float16")}),
+    "targets that broadcast": (
+        "loss",
+        {
+            "_model": lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]),
+            "y": Y[:, 0],
+        },
+    ),
+    "steps that end within the data": ("steps_per_epoch", {"steps_per_epoch": 2, "epochs": 3}),
+    "more steps than batches": ("steps_per_epoch", {"steps_per_epoch": 4}),
     "a loss for whole batches": ("loss", {"loss": Tripled()}),
     "a metric of a batch": ("metrics", {"metrics": [mean_of_batch]}),
     "too many weights": ("sample_weight", {"sample_weight": np.ones((len(X), 2, 3))}),

@@ -259,7 +259,8 @@ def test_datasets():
     model = mlp()
     expected, _ = by_keras(model, "sgd", x, y, "mse", batch_size=16)
     start = model.get_weights()
-    for each in (dataset, unknown):
+    unweighted = dataset.map(lambda x, y: (x, y, None))
+    for each in (dataset, unknown, unweighted):
         model.set_weights(start)
         history = sc.fit(model, each, loss="mse", optimizer="sgd", verbose=0)
         assert_near(model.get_weights(), expected)

@@ -69,6 +69,73 @@ def test_early_stopping_restores_the_best_weights():
     assert all((one == two).all() for one, two in zip(model.get_weights(), best, strict=True))
 
 
+def test_early_stopping_knows_which_metrics_rise():
+    y = (X[:, 0] > 0).astype(np.int64)
+    stopping = keras.callbacks.EarlyStopping("val_accuracy", patience=1)
+    history = sc.fit(
+        build(),
+        X,
+        y,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.SGD(1e-9),
+        metrics=["accuracy"],
+        epochs=5,
+        validation_data=(X, y),
+        callbacks=stopping,
+        verbose=0,
+    )
+    assert len(history.epoch) == 2 and stopping.monitor_op is keras.ops.greater
+    assert stopping.mode == "auto"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_validation_steps_of_arrays(steps):
+    model = build()
+    found = sc.fit(
+        model,
+        X,
+        Y,
+        loss="mse",
+        epochs=3,
+        validation_data=(X, Y),
+        validation_steps=steps,
+        validation_batch_size=4,
+        validation_freq=3,
+        verbose=0,
+    )
+    errors = np.asarray(model(X)) - Y
+    expected = np.mean(errors[: 4 * steps] ** 2)
+    assert found.history["val_loss"] == [pytest.approx(expected, rel=1e-5)]
+
+
+def test_validations_are_as_rare_as_in_keras():
+    found = sc.fit(
+        build(), X, Y, loss="mse", epochs=3, validation_data=(X, Y), validation_freq=2, verbose=0
+    )
+    assert len(found.history["val_loss"]) == 1
+
+
+def test_a_callback_adds_to_the_history():
+    class Adds(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["epoch"] = epoch
+
+    found = sc.fit(build(), X, Y, loss="mse", epochs=2, callbacks=[Adds()], verbose=0)
+    assert found.history["epoch"] == [0, 1]
+
+
+def test_short_batches_within_an_epoch_are_told(caplog):
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).repeat(2)
+    model, twin = build(), build()
+    twin.set_weights(model.get_weights())
+    sc.fit(model, dataset, loss="mse", optimizer="sgd", verbose=0)
+    assert "dataset.unbatch()" in caplog.text
+    twin.compile("sgd", "mse")
+    twin.fit(dataset, verbose=0)
+    for one, two in zip(model.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
 def test_history_is_shown_and_drawn(capsys):
     history = sc.fit(
         build(), X, Y, loss="mse", metrics=["mae"], epochs=4, validation_data=(X, Y),

@@ -87,3 +87,25 @@ assert not context.context()._initialized
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_names_are_as_in_a_history_of_keras():
+    given = ["Accuracy", "ACC", keras.metrics.MeanSquaredError, keras.losses.Huber(delta=2.0)]
+    names = [metrics.made(each).name for each in given]
+    assert names == ["accuracy", "acc", "mean_squared_error", "huber_loss"]
+
+
+def test_a_mean_that_is_reset_otherwise_is_refused():
+    class Kept(keras.metrics.MeanMetricWrapper):
+        def reset_state(self):
+            """Keeps the sums of earlier epochs."""
+
+    with pytest.raises(SettingError) as error:
+        metrics.made(Kept(keras.losses.mean_squared_error, name="kept"))
+    assert error.value.value == "kept"
+
+
+def test_a_loss_as_a_metric():
+    outputs, targets = DRAW.normal(size=[2, COUNT, 1]) * 3
+    found = value(metrics.made(keras.losses.Huber(delta=2.0)), outputs, targets)
+    assert found == pytest.approx(float(keras.losses.Huber(delta=2.0)(targets, outputs)), rel=1e-6)
