@@ -143,13 +143,8 @@ class Epochs(Callbacks):
         rows = metrics.pop(RowCount.name)
         if steps > 1 and rows < steps * self._batch_size:
             self._single = True  # the loss is a mean over steps, not over examples
-            _log.warning(
-                "x: epoch %d has a short batch before its last one; in its history, the loss of "
-                "this batch counts as that of a whole one; dataset.unbatch().batch(%d) makes equal "
-                "batches",
-                self._epoch + 1,
-                self._batch_size,
-            )
+            if self._chief:
+                self._tell_short()
         for name, value in {"loss": point.loss, **metrics}.items():
             self._sums[name] = self._sums.get(name, 0.0) + rows * value
         self._rows += rows
@@ -157,6 +152,15 @@ class Epochs(Callbacks):
         if self._bar is not None:
             done = (point.step - 1) % self.epoch_steps + 1
             self._bar.update(done, list(self._logs.items()), finalize=False)
+
+    def _tell_short(self) -> None:
+        text = (
+            f"x: epoch {self._epoch + 1} has a short batch before its last one; in its history, "
+            "the loss of this batch counts as that of a whole one; "
+            f"dataset.unbatch().batch({self._batch_size}) makes equal batches"
+        )
+        _log.warning(text)
+        events.emit("progress", phase="warning", warning=text)
 
     def epoch_end(self, step: int, evaluation: Evaluation | None) -> None:
         """After a step, if it ends an epoch; with the evaluation after this step."""
@@ -198,7 +202,7 @@ class Epochs(Callbacks):
     def _direct(self, callback: Any) -> None:
         """Says to a callback of Keras whether more is better; it would look for model.metrics."""
         decide = getattr(callback, "_set_monitor_op", None)
-        if not callable(decide) or callback.mode != "auto":
+        if not callable(decide) or callback.mode != "auto" or callback.monitor_op is not None:
             return
         known = self._higher.get(callback.monitor.removeprefix("val_"))
         if known is None:

@@ -119,13 +119,15 @@ def _writer(log: IO[str]) -> Callable[[str], None]:
 
 
 class _Bar:
-    """Shows the end of each epoch, as the chief reports it."""
+    """Shows warnings and the end of each epoch, as the chief reports them."""
 
     def __init__(self, training: Training):
         self._verbose, self._epochs = training.verbose, training.epochs
         self._steps = training.data.steps
 
     def show(self, event: Event) -> None:
+        if event.get("phase") == "warning":
+            _log.warning(event["warning"])
         if not self._verbose or event.get("phase") != "epoch":
             return
         logs = event["logs"]

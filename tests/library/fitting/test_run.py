@@ -88,6 +88,13 @@ def test_early_stopping_knows_which_metrics_rise():
     assert stopping.mode == "auto"
 
 
+def test_a_callback_serves_twice():
+    stopping = keras.callbacks.EarlyStopping("mae", patience=9, min_delta=0.25)
+    for _ in range(2):
+        sc.fit(build(), X, Y, loss="mse", metrics=["mae"], callbacks=stopping, verbose=0)
+    assert stopping.min_delta == -0.25  # Keras's sign of "less is better"
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_validation_steps_of_arrays(steps):
     model = build()
