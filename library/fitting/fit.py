@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -33,7 +33,7 @@ def fit(
     batch_size: int | None = None,
     epochs: int = 1,
     verbose: Any = "auto",
-    callbacks: Sequence[Any] | None = None,
+    callbacks: Any = None,
     validation_data: Any = None,
     shuffle: bool = True,
     sample_weight: Any = None,
@@ -65,7 +65,7 @@ def fit(
         batch_size: examples of a step, over all devices; None: 32, or the batches of a dataset.
         epochs: passes over the data.
         verbose: 1 or ``auto``: a progress bar; 2: a line for each epoch; 0: nothing.
-        callbacks: Keras callbacks that work by epochs, such as ``EarlyStopping``.
+        callbacks: a Keras callback that works by epochs, such as ``EarlyStopping``, or several.
         validation_data: a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dataset of batches.
         shuffle: whether each epoch takes arrays in another order; a dataset keeps its own.
         sample_weight: factors of the losses, ``[examples]`` or ``[examples, 1]``; for several
@@ -86,8 +86,8 @@ def fit(
     _check(epochs, validation_freq, verbose)
     if checkpoint_dir is not None:
         _check_folder(pathlib.Path(checkpoint_dir))
-    is_one = not isinstance(callbacks, (list, tuple, type(None)))
-    callbacks = [callbacks] if is_one else list(callbacks or ())
+    several = callbacks is None or isinstance(callbacks, Iterable)
+    callbacks = list(callbacks or ()) if several else [callbacks]
     epochs_.check(callbacks)
     precision = given_model.precision_of(model, parallel)
     dtype = "float64" if precision == "float64" else "float32"

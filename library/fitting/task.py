@@ -145,15 +145,16 @@ class GivenTask(Task):
         self._check_metrics_of([each.name for each in self._pairs((targets,), outputs)])
         try:
             values = self.losses(outputs, (targets,), tf.float32, None)
+            # Two examples as well: targets [3] would broadcast with outputs [3, 3].
+            some, wanted = tf.nest.map_structure(lambda each: each[:2], (outputs, (targets,)))
+            self.losses(some, wanted, tf.float32, None)
         except UserError:
             raise
         except Exception as error:  # whatever Keras or the caller's function raises
-            raise self._not_accepted(outputs, targets, error) from error
-        try:  # targets [3] would broadcast with outputs [3, 3]
-            some, wanted = tf.nest.map_structure(lambda each: each[:2], (outputs, (targets,)))
-            self.losses(some, wanted, tf.float32, None)
-        except Exception as error:  # whatever Keras or the caller's function raises
-            raise self._not_accepted(outputs, targets, error) from error
+            shapes = [tuple(each.shape) for each in tf.nest.flatten([targets, outputs])]
+            shown = " and ".join(map(str, shapes))
+            problem = f"does not accept targets and outputs of shape {shown}: {said(error)}"
+            raise SettingError("loss", _shown(self._loss), problem) from error
         if values.shape != (3,):
             raise SettingError(
                 "loss",
@@ -161,12 +162,6 @@ class GivenTask(Task):
                 f"has shape {tuple(values.shape)} for a batch of 3",
                 "a loss that returns [batch, …], one value for each example",
             )
-
-    def _not_accepted(self, outputs: Any, targets: Any, error: Exception) -> SettingError:
-        shapes = [tuple(each.shape) for each in tf.nest.flatten([targets, outputs])]
-        shown = " and ".join(map(str, shapes))
-        problem = f"does not accept targets and outputs of shape {shown}: {said(error)}"
-        return SettingError("loss", _shown(self._loss), problem)
 
     def outputs(self, outputs: Any, schema_path: str) -> Mapping[str, Any]:
         """The model's outputs by name."""
