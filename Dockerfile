@@ -14,7 +14,7 @@ ARG BASE=python:3.12.13-slim-trixie@sha256:229a2c5bfa27522db7815ea81f9bed70af17c
 
 FROM ${BEAM} AS beam
 
-FROM ${BASE} AS build
+FROM ${BASE} AS dependencies
 
 # pyfarmhash, which TFX depends on, comes as C++ source only. The compiler stays in this stage;
 # Debian's mirrors drop old versions, so that a pinned one would not be found for long.
@@ -33,7 +33,6 @@ ENV VIRTUAL_ENV=/opt/stagecraft \
 ENV PATH=$VIRTUAL_ENV/bin:$PATH
 WORKDIR /src
 
-# Dependencies change less often than the code: layers of their own.
 COPY pyproject.toml requirements.lock requirements-gpu.lock ./
 RUN python -m venv "$VIRTUAL_ENV" \
     && sed -n '/^uv==/,/[^\\]$/p' requirements.lock > /tmp/uv.lock \
@@ -46,12 +45,14 @@ RUN case "$VARIANT" in \
         *) echo "VARIANT=$VARIANT: cpu or gpu" >&2; exit 1 ;; \
     esac
 
-COPY . .
-RUN uv pip install --no-deps --no-build-isolation .
-
 # A step of the pipeline draws charts: without this file, matplotlib lists all fonts first.
 RUN MPLCONFIGDIR=/opt/stagecraft/matplotlib python -c "import matplotlib.font_manager" \
     && chmod -R g+rwX /opt/stagecraft/matplotlib
+
+FROM dependencies AS wheel
+
+COPY . .
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .
 
 FROM ${BASE}
 
@@ -59,12 +60,15 @@ FROM ${BASE}
 RUN useradd --uid 1000 --gid 0 --create-home stagecraft \
     && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3 /home/stagecraft
 
-COPY --from=build /opt/stagecraft /opt/stagecraft
+# The code changes more often than its dependencies: a push then takes the last layers alone.
+COPY --from=dependencies /opt/stagecraft /opt/stagecraft
 COPY --from=beam /opt/apache/beam/boot /opt/apache/beam/boot
 COPY tools/image-entrypoint /opt/stagecraft/bin/image-entrypoint
 # A Beam worker runs in the image's environment; by default, boot creates another one.
 ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/stagecraft \
     MPLCONFIGDIR=/opt/stagecraft/matplotlib RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+COPY --from=wheel /wheel /wheel
+RUN pip install --no-cache-dir --no-deps --no-index /wheel/*.whl
 USER 1000:0
 WORKDIR /home/stagecraft
 

@@ -12,20 +12,23 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run flink parity drill soak benchmarks golden layers docs test test-slow test-all lint types format lock clean
+.PHONY: help setup run image flink parity drill soak benchmarks golden layers docs test test-slow test-all lint types format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the virtual environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python of the environment (default: the newest that this machine can run)'
-	@echo '  ARGS="..."   additional arguments for run, flink, parity, drill, soak, benchmarks, docs, test and lock'
+	@echo '  ARGS="..."   additional arguments for run, image, flink, parity, drill, soak, benchmarks, docs, test and lock'
 
 setup:  ## create the environment; instant if nothing changed
 	@tools/setup
 
 run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
+
+image:  ## build the container image stagecraft:VERSION, with docker or podman; about six minutes
+	@tools/image $(ARGS)
 
 flink: setup  ## run the quickstart with its data steps on Flink; needs Java
 	@tools/flink $(ARGS)

@@ -1,12 +1,21 @@
-"""The Dockerfile: its entry point, and the version of Beam's boot program. No test builds it."""
+"""The Dockerfile: its contents, its entry point, and the version of Beam's boot program.
+
+``test_image_runs.py`` runs the image.
+"""
 
 from __future__ import annotations
 
 import pathlib
 import re
+import sys
 
 import pytest
 from processes import ran
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -58,6 +67,25 @@ def test_boot_is_of_the_version_that_the_image_has() -> None:
     [classic] = re.findall(r"--build-arg BEAM=apache/beam_python(\S+)_sdk:(\S+)", DOCKERFILE)
     [python] = re.findall(r"--build-arg BASE=python:(\d+\.\d+)", DOCKERFILE)
     assert classic == (python, versions["<"])
+
+
+def test_every_package_is_in_the_build_context() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    context = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    folders = tools["package-dir"]
+    for package in tools["packages"]:
+        name = package
+        while name not in folders:
+            name = name.rpartition(".")[0]
+        assert folders[name] in context, f"{package}: .dockerignore excludes {folders[name]}/"
+    assert set(folders.values()) <= context
+    assert all((ROOT / path).exists() for path in context)
+    [copied] = re.findall(r"^COPY (\S+) \.$", DOCKERFILE, re.M)  # the folder of the wheel
+    assert copied == "."
 
 
 def test_every_copied_file_is_in_the_build_context() -> None:

@@ -37,35 +37,48 @@ _LINES_OF_LOG = 30
     show_default=True,
     help="The maximum number of steps that run at the same time.",
 )
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    help="Run each step in a container of this image, with docker or podman. Default: in a process "
+    "of this Python environment.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary on stdout.")
 def emulate(
     file: pathlib.Path,
     parameters: tuple[str, ...],
     output: pathlib.Path | None,
     parallel: int,
+    image: str | None,
     as_json: bool,
 ) -> int:
     """Run a compiled pipeline on this machine, as Kubeflow Pipelines would.
 
     The command reads only FILE. It runs the command of each step as a process in this Python
-    environment. Like the Kubeflow launcher, the command downloads the inputs before a step, passes
-    them without types, and uploads the outputs after the step. A folder replaces the object store.
-    The command also emulates retries, time limits, and the cache with the key of the backend.
+    environment, or in a container of --image. Like the Kubeflow launcher, the command downloads the
+    inputs before a step, passes them without types, and uploads the outputs after the step. A
+    folder replaces the object store. The command also emulates retries, time limits, and the cache
+    with the key of the backend.
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml
     stagecraft emulate quickstart.yaml -p train_epochs=2 -p train_seed=1
+    docker build -t stagecraft:dev . && stagecraft emulate --image stagecraft:dev quickstart.yaml
 
-    The command does not emulate conditions, several users, or Kubernetes: container images,
-    resources, volumes, node selectors, tolerations. Each step can use the whole machine. A step
-    opens s3:// and minio:// URIs only with keys from its secrets or variables. The values that a
-    step receives were compared with those of a real backend.
+    A container has the user of the image, no network, and the limits of processors, memory and
+    shared memory that FILE gives its step. A folder replaces each volume claim. Without --image, a
+    step can use the whole machine, and has no volumes.
+
+    The command does not emulate conditions, several users, node selectors, tolerations, or GPUs. A
+    step opens s3:// and minio:// URIs only with keys from its secrets or variables. The values that
+    a step receives were compared with those of a real backend.
 
     The last line is JSON: run_id, pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130
     after Ctrl-C.
     """
     started = time.monotonic()
     from stagecraft.pipeline.kubeflow import document
+    from stagecraft.pipeline.kubeflow.emulator.containers import Containers
     from stagecraft.pipeline.kubeflow.emulator.run import Run
     from stagecraft.pipeline.local import lock
 
@@ -75,7 +88,8 @@ def emulate(
         folder = output or pathlib.Path("runs") / "emulated" / compiled.name
         compiled.steps()
         with lock.held(folder):
-            emulated = Run(compiled, folder.absolute(), arguments)
+            containers = Containers(image, folder.absolute()) if image else None
+            emulated = Run(compiled, folder.absolute(), arguments, containers)
             interrupted = _follow(emulated, parallel, stderr=as_json)
     except OSError as error:
         raise UserError(str(error), file=str(error.filename or "")) from error

@@ -23,7 +23,8 @@ from typing import IO
 
 from stagecraft.components.object_store.endpoint import STORE, STORE_NEEDS_KEYS
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.emulator import emissary, store
+from stagecraft.pipeline.kubeflow.emulator import containers, emissary, store
+from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, resolve_arguments
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import (
@@ -44,8 +45,17 @@ _CREDENTIALS = ("AWS_", "GOOGLE_")
 """Variables of this process that a container does not have: its own come from secrets."""
 
 
+_KILLED = 128 + signal.SIGKILL
+"""Exit code of a container whose step the kernel killed. Nobody else sends SIGKILL to it alone."""
+
+
 class Failed(Exception):
     """The container ended with an exit code other than 0, or exceeded its time limit."""
+
+    def __init__(self, message: str, code: int = 0):
+        """``code``: the exit code of the container, if it ended by itself."""
+        super().__init__(message)
+        self.code = code
 
 
 class Stopped(Exception):
@@ -53,13 +63,31 @@ class Stopped(Exception):
 
 
 class Pod:
-    """The file system and the process of one attempt."""
+    """The file system of one attempt, and its process or container."""
 
-    def __init__(self, folder: pathlib.Path, objects: pathlib.Path, log: IO[bytes]):
-        self.root, self.tmp, self._home = folder / "root", folder / "tmp", folder / "home"
-        self._folder, self._objects, self._log = folder, objects, log
-        for path in (self.root, self.tmp, self._home):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        objects: pathlib.Path,
+        log: IO[bytes],
+        image: Containers | None = None,
+    ):
+        """Makes the pod's folders.
+
+        Args:
+            folder: for the pod's files.
+            objects: folder in place of the object store.
+            log: receives the output of the step.
+            image: runs the step in a container; None: in a process with this Python.
+        """
+        self._root, self._tmp, self._home = folder / "root", folder / "tmp", folder / "home"
+        self._folder, self._objects, self._log, self._image = folder, objects, log, image
+        for path in (self._root, self._tmp, self._home):
             path.mkdir(parents=True)
+        self.root, self.tmp = self._root, self._tmp
+        """``/`` and ``/tmp``, as the step sees them."""
+        if image is not None:
+            self.root, self.tmp = pathlib.Path("/"), pathlib.Path("/tmp")
 
     def run(
         self,
@@ -74,22 +102,20 @@ class Pod:
         ``entry`` is the step's entry in the platform document.
         """
         for artifacts in executor_input["outputs"]["artifacts"].values():
-            self._local(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
+            self._copy(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():
-            pathlib.Path(output["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
+            self._file(output["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
         for artifacts in executor_input["inputs"]["artifacts"].values():
             for artifact in artifacts["artifacts"]:
                 if store.knows(artifact["uri"]):  # otherwise the launcher only warns
                     store.transfer(
-                        store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
+                        store.below(self._objects, artifact["uri"]), self._copy(artifact["uri"])
                     )
-        timeout = float(entry.get("activeDeadlineSeconds", 0)) or None
-        own = environment(step, entry)
-        variables = {"KFP_POD_NAME": f"pod-{step.name}", **own}
-        arguments = command(step, executor_input, variables, lambda uri: str(self._local(uri)))
-        code = self._execute(arguments, own, stop, timeout)
-        if code:
-            raise Failed(f"the container ended with exit code {code}")
+        variables = {"KFP_POD_NAME": f"pod-{step.name}", **environment(step, entry)}
+        arguments = command(
+            step, executor_input, variables, lambda uri: str(store.below(self.root, uri))
+        )
+        self._execute(step, entry, arguments, stop)
         try:
             return self._collect(step, executor_input, records)
         except ValueProblem as error:
@@ -124,33 +150,77 @@ class Pod:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _execute(
-        self,
-        arguments: list[str],
-        environment: dict[str, str],
-        stop: threading.Event,
-        timeout: float | None,
-    ) -> int:
+        self, step: specs.Step, entry: Json, arguments: list[str], stop: threading.Event
+    ) -> None:
+        """Runs the command. Raises Failed or Stopped."""
+        if self._image is None:
+            self._wait(self._process(arguments, environment(step, entry)), entry, stop)
+            return
+        name = re.sub(r"[^\w.-]", "-", f"stagecraft-{self._folder.parts[-3]}-{self._folder.name}")
+        mounts = containers.launcher_mounts(self._root, self._tmp, self._objects)
+        variables = environment(step, entry) | {
+            STORE: containers.STORE_PATH,
+            STORE_NEEDS_KEYS: "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        container = self._image.command(
+            name,
+            arguments,
+            mounts=[*mounts, *containers.volumes(entry, self._objects.parent / "claims")],
+            variables=variables,
+            limits=containers.limits(step, entry),
+        )
+        try:
+            self._wait(self._start(container, {**os.environ, **variables}), entry, stop)
+        except Failed as error:
+            limit = containers.memory_limit(step)
+            if error.code != _KILLED or not limit:
+                raise
+            raise Failed(
+                f"{error}, SIGKILL: it exceeded its memory limit of {limit} bytes (OOMKilled), "
+                f"which kubeflow.steps.{step.name}.memory sets",
+                error.code,
+            ) from None
+        finally:
+            self._image.remove([name])
+            self._image.take_over([self._root, self._tmp, self._objects])
+
+    def _process(
+        self, arguments: list[str], environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """The command as a process of this Python's environment."""
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(_CREDENTIALS)
         }
         own = inherited | {
             STORE: str(self._objects),
             STORE_NEEDS_KEYS: "1",
-            ROOT: str(self.root),
-            "TMPDIR": str(self.tmp),
+            ROOT: str(self._root),
+            "TMPDIR": str(self._tmp),
             "PYTHONUNBUFFERED": "1",
         }
-        process = subprocess.Popen(
-            [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments],
+        if arguments[0] == "python":  # the image's Python is this one
+            arguments = [sys.executable, *arguments[1:]]
+        return self._start(
+            [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments], own | environment
+        )
+
+    def _start(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            arguments,
             cwd=self._home,
-            env=own | environment,
+            env=environment,
             stdin=subprocess.PIPE,  # its end tells the emissary that this process has ended
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def _wait(self, process: subprocess.Popen[bytes], entry: Json, stop: threading.Event) -> None:
+        """Waits for an emissary or a container's client. Raises Failed or Stopped."""
         assert process.stdin is not None
-        deadline, late = time.monotonic() + (timeout or math.inf), False
+        timeout = float(entry.get("activeDeadlineSeconds", 0)) or math.inf
+        deadline, late = time.monotonic() + timeout, False
         try:
             while process.poll() is None and not late and not stop.wait(0.05):
                 late = time.monotonic() > deadline
@@ -163,18 +233,19 @@ class Pod:
             raise Stopped
         if late:
             raise Failed(f"the container took longer than {timeout:.0f} s")
-        return code
+        if code:
+            raise Failed(f"the container ended with exit code {code}", code)
 
     def _collect(self, step: specs.Step, executor_input: Json, records: Records) -> Outputs:
         """``collectOutputParameters`` and ``uploadOutputArtifacts``."""
         types = step.component.get("outputDefinitions", {}).get("parameters", {})
         written: Json = {}
-        output_file = pathlib.Path(executor_input["outputs"]["outputFile"])
+        output_file = self._file(executor_input["outputs"]["outputFile"])
         if output_file.exists():
             written = json.loads(output_file.read_text())
         parameters = dict(written.get("parameterValues", {}))
         for name, output in executor_input["outputs"]["parameters"].items():
-            path = pathlib.Path(output["outputFile"])
+            path = self._file(output["outputFile"])
             if name not in parameters:
                 if not path.exists():
                     raise Failed(f"the container wrote no output parameter {name!r}")
@@ -191,13 +262,21 @@ class Pod:
             artifact["name"] = records.number()
             if store.knows(artifact["uri"]):
                 store.transfer(
-                    self._local(artifact["uri"]), store.below(self._objects, artifact["uri"])
+                    self._copy(artifact["uri"]), store.below(self._objects, artifact["uri"])
                 )
             artifacts[name] = artifact
         return Outputs(parameters=parameters, artifacts=artifacts)
 
-    def _local(self, address: str) -> pathlib.Path:
-        return store.below(self.root, address)
+    def _copy(self, address: str) -> pathlib.Path:
+        """Path of the launcher's copy of an address, for this process."""
+        return store.below(self._root, address)
+
+    def _file(self, path: str) -> pathlib.Path:
+        """Path of a file below :attr:`root` or :attr:`tmp`, for this process."""
+        seen = pathlib.Path(path)
+        if seen.is_relative_to(self.tmp):
+            return self._tmp / seen.relative_to(self.tmp)
+        return self._root / seen.relative_to(self.root)
 
 
 def command(
@@ -250,8 +329,6 @@ def command(
         for placeholder, value in replaced.items():
             argument = argument.replace(placeholder, value)
         compiled.append(argument)
-    if compiled[0] == "python":  # the image's Python is this one
-        compiled[0] = sys.executable
     return compiled
 
 

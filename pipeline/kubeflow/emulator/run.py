@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import datetime
 import json
 import pathlib
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.document import Document, dependencies
 from stagecraft.pipeline.kubeflow.emulator import driver, records, store
+from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import stored_metadata
@@ -37,8 +39,21 @@ class Ended(NamedTuple):
 class Run:
     """One run of a compiled pipeline."""
 
-    def __init__(self, document: Document, folder: pathlib.Path, arguments: Json):
-        """Prepares the run; a later run in the same folder uses the cache."""
+    def __init__(
+        self,
+        document: Document,
+        folder: pathlib.Path,
+        arguments: Json,
+        image: Containers | None = None,
+    ):
+        """Prepares the run; a later run in the same folder uses the cache.
+
+        Args:
+            document: the compiled pipeline.
+            folder: for the emulated object store, logs and the cache.
+            arguments: values of the pipeline's parameters.
+            image: runs each step in a container; None: in a process with this Python.
+        """
         self.run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         self.folder = folder / "runs" / self.run_id
         self.folder.mkdir(parents=True)
@@ -46,7 +61,9 @@ class Run:
         self.stop = threading.Event()
         for step in self.steps.values():
             _check(step)
-        self._document, self._arguments = document, arguments
+            if image is not None and step.container is not None:
+                step.container["image"] = image.image  # a part of the cache's key
+        self._document, self._arguments, self._image = document, arguments, image
         self._store = folder / "store"
         self._records = Records(folder / "records.json")
         self._done = driver.Producers()
@@ -57,7 +74,8 @@ class Run:
         """Runs all steps, but none after a failure; calls ``on_event`` at each start and end."""
         running: dict[concurrent.futures.Future[Ended], str] = {}
         waiting = dict(self.steps)
-        with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+        writable = self._image.writable() if self._image else contextlib.nullcontext()
+        with writable, concurrent.futures.ThreadPoolExecutor(parallel) as pool:
             try:
                 while waiting or running:
                     ready = [] if self.stop.is_set() else self._ready(waiting)
@@ -132,7 +150,7 @@ class Run:
         with log.open("ab", buffering=0) as file:
             if "importer" in step.executor:
                 return _import(step, inputs, self._records), False
-            pod = Pod(folder, self._store, file)
+            pod = Pod(folder, self._store, file, self._image)
             try:
                 executor_input = {
                     "inputs": inputs,
