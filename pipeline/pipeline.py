@@ -28,11 +28,12 @@ from stagecraft.components import (
     Trainer,
     TrainingReport,
 )
+from stagecraft.components.pusher import owner
 from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
-from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 from stagecraft.trainer_module.models import registry
@@ -58,13 +59,15 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
             (unless ``push.directory`` names another).
 
     Raises:
-        UserError: a named module or file does not exist.
+        UserError: a named module or file does not exist; or the folder, or that of the served
+            models, is another pipeline's.
     """
     output = pathlib.Path(output).resolve()
+    ownership.check(settings, output)
     places = Places(
         pipeline_root=str(layout.pipeline_root(output)),
         checkpoints=str(layout.checkpoints(output)),
-        serving=str(pathlib.Path(settings.push.directory or layout.serving(output)).absolute()),
+        serving=layout.serving(output, settings.push.directory),
         metadata_db=str(layout.metadata_db(output)),
     )
     return assemble(settings, places)
@@ -175,6 +178,7 @@ def assemble(
         push_destination=PushDestination(
             filesystem=PushDestination.Filesystem(base_directory=places.serving)
         ),
+        custom_config={owner.PUSHED_BY: dict(ownership.owner_of(settings))},
     )
 
     last = []
