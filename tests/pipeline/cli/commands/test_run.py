@@ -303,7 +303,7 @@ def test_a_folder_in_use(stagecraft, another_run, tmp_path):
     with another_run() as other:
         ran = stagecraft("run", "--json", "--output", str(tmp_path), "--set", "no.such=1")
     assert ran.code == 1
-    assert f"{tmp_path} is in use by another run (process {other.pid})" in ran.stderr
+    assert str(tmp_path) in ran.stderr and str(other.pid) in ran.stderr
     assert not (tmp_path / "logs").exists()
 
 
