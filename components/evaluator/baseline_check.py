@@ -122,7 +122,8 @@ def _unreadable(
 def _explained(folder: str, message: str, records: Sequence[bytes]) -> BaselineError:
     parsed, expected = _PARSED.search(message), _EXPECTED.search(message)
     if parsed is None or not (expected or parsed["type"]):
-        return BaselineError(folder, f"cannot read the examples: {cleaned(message, 200)}")
+        cause = message.rpartition("\n\n")[2].partition("[[")[0]  # without stack and node
+        return BaselineError(folder, f"cannot read the examples: {cleaned(cause, 200)}")
     column, trained = parsed["column"], parsed["type"] or (expected and expected[1]) or ""
     others = [each for each in (_kind(record, column) for record in records) if each != trained]
     found = others[0] if others else "another"
