@@ -17,11 +17,14 @@ if typing.TYPE_CHECKING:
     from stagecraft.pipeline.data import preprocessing as preprocessing_of
     from stagecraft.pipeline.evaluation import eval_config as eval_config
     from stagecraft.pipeline.kubeflow.compile import check as check_kubeflow
+    from stagecraft.pipeline.kubeflow.compile import compile_pipeline as compile_for_kubeflow
     from stagecraft.pipeline.kubeflow.runner import KubeflowRunner as KubeflowRunner
     from stagecraft.pipeline.local.runners import LocalRunner as LocalRunner
+    from stagecraft.pipeline.project import create_pipeline as create_pipeline
     from stagecraft.pipeline.settings.tree import PipelineSettings as PipelineSettings
     from stagecraft.pipeline.settings.tree import load as load_settings
     from stagecraft.pipeline.tfx_command.engine_option import engine as tfx_engine
+    from stagecraft.pipeline.vertex.compile import compile_pipeline as compile_for_vertex
     from stagecraft.pipeline.vertex.runner import VertexRunner as VertexRunner
     from stagecraft.trainer_module.parallel.topology import configure_devices as configure_devices
 
@@ -33,7 +36,10 @@ __all__ = [
     "beam_args",
     "check_kubeflow",
     "check_model",
+    "compile_for_kubeflow",
+    "compile_for_vertex",
     "configure_devices",
+    "create_pipeline",
     "eval_config",
     "example_gen_of",
     "load_settings",
@@ -50,7 +56,10 @@ _PLACES = {
     "beam_args": "pipeline.beam:beam_args",
     "check_kubeflow": "pipeline.kubeflow.compile:check",
     "check_model": "pipeline.checks.preflight:check",
+    "compile_for_kubeflow": "pipeline.kubeflow.compile:compile_pipeline",
+    "compile_for_vertex": "pipeline.vertex.compile:compile_pipeline",
     "configure_devices": "trainer_module.parallel.topology:configure_devices",
+    "create_pipeline": "pipeline.project:create_pipeline",
     "eval_config": "pipeline.evaluation:eval_config",
     "example_gen_of": "pipeline.data:example_gen_of",
     "load_settings": "pipeline.settings.tree:load",

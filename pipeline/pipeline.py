@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
+from tfx.dsl.components.base.base_node import BaseNode
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
@@ -28,13 +30,15 @@ from stagecraft.components import (
     Trainer,
     TrainingReport,
 )
+from stagecraft.components.pusher import owner
 from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
-from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
 
 
@@ -50,7 +54,36 @@ class Places(NamedTuple):
     """ML Metadata's SQLite file; None if the runner has a store of its own."""
 
 
-def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> Pipeline:
+Replace = Callable[[BaseNode, Mapping[str, BaseNode]], BaseNode]
+"""From a component, and those before it by their IDs, to the component that takes its place."""
+
+Add = Callable[[Mapping[str, BaseNode]], Sequence[BaseNode]]
+"""From all components by their IDs to further ones."""
+
+
+class Hooks(NamedTuple):
+    """A project's own components; see :func:`stagecraft.pipeline.create_pipeline`."""
+
+    replace: Replace | None = None
+    add: Add | None = None
+
+
+NO_HOOKS = Hooks()
+
+
+class HookError(UserError):
+    """A hook returned something that does not fit the pipeline."""
+
+    def __init__(self, hook: str, node: str, problem: str, use: str):
+        """``hook``: ``replace`` or ``add``; ``node``: ID of the component."""
+        super().__init__(
+            f"{hook}: {node} {problem}; return {use}", setting=hook, value=node, suggestion=use
+        )
+
+
+def create_pipeline(
+    settings: PipelineSettings, output: str | pathlib.Path, hooks: Hooks = NO_HOOKS
+) -> Pipeline:
     """Builds the TFX pipeline for settings, with all its files in one folder.
 
     Args:
@@ -58,16 +91,18 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
             (unless ``push.directory`` names another).
 
     Raises:
-        UserError: a named module or file does not exist.
+        UserError: a named module or file does not exist; or the folder, or that of the served
+            models, is another pipeline's.
     """
     output = pathlib.Path(output).resolve()
+    ownership.check(settings, output)
     places = Places(
         pipeline_root=str(layout.pipeline_root(output)),
         checkpoints=str(layout.checkpoints(output)),
-        serving=str(pathlib.Path(settings.push.directory or layout.serving(output)).absolute()),
+        serving=layout.serving(output, settings.push.directory),
         metadata_db=str(layout.metadata_db(output)),
     )
-    return assemble(settings, places)
+    return assemble(settings, places, hooks=hooks)
 
 
 @registry.files_shared()
@@ -76,6 +111,7 @@ def assemble(
     places: Places,
     parameters: Mapping[str, RuntimeParameter] | None = None,
     baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline,
+    hooks: Hooks = NO_HOOKS,
 ) -> Pipeline:
     """Builds the TFX pipeline for settings.
 
@@ -86,40 +122,49 @@ def assemble(
             takes the new model as its input.
 
     Raises:
+        HookError: a hook's component does not fit.
         UserError: a named module or file does not exist.
     """
+    nodes = _Nodes(hooks)
     varied = dict(parameters or {})
     task, splits = settings.task.found, settings.data.splits
-    example_gen = data.example_gen(settings, varied.pop("data_source", settings.data.source))
+    source = varied.pop("data_source", settings.data.source)
+    example_gen = nodes.add(data.example_gen(settings, source))
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = StatisticsGen(examples=examples, stats_options=data.stats_options(task))
-    schema_node = (
+    statistics_gen = nodes.add(
+        StatisticsGen(examples=examples, stats_options=data.stats_options(task))
+    )
+    schema_node = nodes.add(
         SchemaGen(statistics=statistics_gen.outputs["statistics"], exclude_splits=splits[1:])
         if settings.schema_path is None
         else ImportSchema(schema_file=settings.schema_path)
     )
     schema = schema_node.outputs["schema"]
-    anomaly_gate = AnomalyGate(
-        examples=examples,
-        statistics=statistics_gen.outputs["statistics"],
-        schema=schema,
-        pictures=set(features.ALL) <= set(task.schema_features),
+    anomaly_gate = nodes.add(
+        AnomalyGate(
+            examples=examples,
+            statistics=statistics_gen.outputs["statistics"],
+            schema=schema,
+            pictures=set(features.ALL) <= set(task.schema_features),
+        )
     )
 
     train_split, val_split, eval_split = splits
     preprocessing_fn, transform_config = data.preprocessing(settings)
-    transform = Transform(
-        examples=examples,
-        schema=schema,
-        preprocessing_fn=preprocessing_fn,
-        custom_config=transform_config,
-        splits_config=SplitsConfig(
-            analyze=[train_split],
-            transform=[train_split, val_split] if settings.transform.materialize else [],
-        ),
-        materialize=settings.transform.materialize,
-        disable_statistics=True,
+    transform = nodes.add(
+        Transform(
+            examples=examples,
+            schema=schema,
+            preprocessing_fn=preprocessing_fn,
+            custom_config=transform_config,
+            splits_config=SplitsConfig(
+                analyze=[train_split],
+                transform=[train_split, val_split] if settings.transform.materialize else [],
+            ),
+            materialize=settings.transform.materialize,
+            disable_statistics=True,
+        )
     )
     transform.add_upstream_node(anomaly_gate)
 
@@ -127,75 +172,88 @@ def assemble(
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
     arguments = model_arguments.find(settings)
-    trainer = Trainer(
-        examples=training_examples,
-        transform_graph=transform.outputs["transform_graph"],
-        schema=schema,
-        settings=settings,
-        checkpoint_root=places.checkpoints,
-        model_arguments=arguments,
-        splits=(train_split, val_split),
-        **varied,
-    )
-    model = trainer.outputs["model"]
-    gates = []
+    gates: list[BaseNode] = []
     if settings.parity.enabled:
-        parity_gate = ParityGate(
+        gates.append(
+            nodes.add(
+                ParityGate(
+                    examples=training_examples,
+                    transform_graph=transform.outputs["transform_graph"],
+                    schema=schema,
+                    settings=settings,
+                    steps=settings.parity.steps,
+                    batch_size=settings.parity.batch_size,
+                    timeout_seconds=settings.parity.timeout_seconds,
+                    model_arguments=arguments,
+                    split=train_split,
+                )
+            )
+        )
+    trainer = nodes.add(
+        Trainer(
             examples=training_examples,
             transform_graph=transform.outputs["transform_graph"],
             schema=schema,
             settings=settings,
-            steps=settings.parity.steps,
-            batch_size=settings.parity.batch_size,
-            timeout_seconds=settings.parity.timeout_seconds,
+            checkpoint_root=places.checkpoints,
             model_arguments=arguments,
-            split=train_split,
+            splits=(train_split, val_split),
+            **varied,
         )
-        trainer.add_upstream_node(parity_gate)
-        gates.append(parity_gate)
+    )
+    for gate in gates:
+        trainer.add_upstream_node(gate)
+    model = trainer.outputs["model"]
 
     candidate = {"candidate": model} if baseline_strategy is LatestBlessedBaseline else {}
-    baseline = Resolver(
-        strategy_class=baseline_strategy,
-        **candidate,
-        model=Channel(type=standard_artifacts.Model),
-        model_blessing=Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("Baseline")
-    evaluator = Evaluator(
-        examples=examples,
-        model=model,
-        baseline_model=baseline.outputs["model"],
-        example_splits=[eval_split],
-        eval_config=eval_config(settings.evaluate, settings.task, settings.schema_path),
-        schema=schema,
+    baseline = nodes.add(
+        Resolver(
+            strategy_class=baseline_strategy,
+            **candidate,
+            model=Channel(type=standard_artifacts.Model),
+            model_blessing=Channel(type=standard_artifacts.ModelBlessing),
+        ).with_id("Baseline")
     )
-    pusher = Pusher(
-        model=model,
-        model_blessing=evaluator.outputs["blessing"],
-        push_destination=PushDestination(
-            filesystem=PushDestination.Filesystem(base_directory=places.serving)
-        ),
+    evaluator = nodes.add(
+        Evaluator(
+            examples=examples,
+            model=model,
+            baseline_model=baseline.outputs["model"],
+            example_splits=[eval_split],
+            eval_config=eval_config(settings.evaluate, settings.task, settings.schema_path),
+            schema=schema,
+        )
+    )
+    pusher = nodes.add(
+        Pusher(
+            model=model,
+            model_blessing=evaluator.outputs["blessing"],
+            push_destination=PushDestination(
+                filesystem=PushDestination.Filesystem(base_directory=places.serving)
+            ),
+            custom_config={owner.PUSHED_BY: dict(ownership.owner_of(settings))},
+        )
     )
 
-    last = []
     if settings.report.enabled:
-        report = TrainingReport(
-            examples=examples,
-            schema=schema,
-            model=model,
-            model_run=trainer.outputs["model_run"],
-            evaluation=evaluator.outputs["evaluation"],
-            blessing=evaluator.outputs["blessing"],
-            pushed_model=pusher.outputs["pushed_model"],
-            statistics=statistics_gen.outputs["statistics"],
-            anomalies=anomaly_gate.outputs["anomalies"],
-            transform_graph=transform.outputs["transform_graph"],
-            parity=gates[0].outputs["report"] if gates else None,
-            pipeline_name=settings.name,
-            settings=changes_as_yaml(settings),
-            metadata_db=places.metadata_db or "",
+        nodes.add(
+            TrainingReport(
+                examples=examples,
+                schema=schema,
+                model=model,
+                model_run=trainer.outputs["model_run"],
+                evaluation=evaluator.outputs["evaluation"],
+                blessing=evaluator.outputs["blessing"],
+                pushed_model=pusher.outputs["pushed_model"],
+                statistics=statistics_gen.outputs["statistics"],
+                anomalies=anomaly_gate.outputs["anomalies"],
+                transform_graph=transform.outputs["transform_graph"],
+                parity=gates[0].outputs["report"] if gates else None,
+                pipeline_name=settings.name,
+                settings=changes_as_yaml(settings),
+                metadata_db=places.metadata_db or "",
+            )
         )
-        last.append(report)
 
     return Pipeline(
         pipeline_name=settings.name,
@@ -203,19 +261,44 @@ def assemble(
         metadata_connection_config=(
             sqlite_metadata_connection_config(places.metadata_db) if places.metadata_db else None
         ),
-        components=[
-            example_gen,
-            statistics_gen,
-            schema_node,
-            anomaly_gate,
-            transform,
-            *gates,
-            trainer,
-            baseline,
-            evaluator,
-            pusher,
-            *last,
-        ],
+        components=nodes.all(),
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,
     )
+
+
+class _Nodes:
+    """The components of a pipeline, after a project's hooks."""
+
+    def __init__(self, hooks: Hooks):
+        self._hooks = hooks
+        self._made: dict[str, BaseNode] = {}
+
+    def add(self, node: BaseNode) -> BaseNode:
+        """The component, or what a hook puts in its place."""
+        chosen = node
+        if self._hooks.replace is not None:
+            chosen = self._hooks.replace(node, MappingProxyType(self._made))
+            use = f"the component {node.id}, or one with its outputs"
+            if not isinstance(chosen, BaseNode):
+                raise HookError("replace", node.id, f"became a {type(chosen).__name__}", use)
+            if missing := sorted(set(node.outputs) - set(chosen.outputs)):
+                problem = f"became {chosen.id}, which lacks the output {missing[0]}"
+                raise HookError("replace", node.id, problem, use)
+        self._keep("replace", chosen)
+        return chosen
+
+    def all(self) -> list[BaseNode]:
+        """All components, with those that a hook adds."""
+        if self._hooks.add is not None:
+            for each in self._hooks.add(MappingProxyType(dict(self._made))):
+                self._keep("add", each)
+        return [*self._made.values()]
+
+    def _keep(self, hook: str, node: BaseNode) -> None:
+        if not isinstance(node, BaseNode):
+            raise HookError(hook, repr(node), "is not a component", "a TFX component")
+        if node.id in self._made:
+            problem = "is the ID of two components"
+            raise HookError(hook, node.id, problem, "a component .with_id() of another name")
+        self._made[node.id] = node

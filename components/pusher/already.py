@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
 from stagecraft.components.object_store import filesystem
+from stagecraft.components.pusher import owner
 from stagecraft.components.pusher.versions import Version, entries
 
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
@@ -39,10 +40,9 @@ def find(model: str, folder: str) -> Version | None:
     if "://" in model or "://" in folder:
         filesystem.register()
     try:
-        names = [name for name in entries(folder) if re.fullmatch("[0-9]{1,19}", name)]
-        if not names:
+        name = owner.newest(entries(folder))
+        if name is None:
             return None
-        name = max(names, key=int)
         newest = Version(posixpath.join(folder, name), int(name))
         return newest if _same(model, newest.path) else None
     except (OSError, tf.errors.OpError):  # such as a version that cannot be read

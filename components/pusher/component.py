@@ -16,6 +16,10 @@ class Pusher(component.Pusher):
     The Pusher copies the model to a temporary folder and renames the folder. An object store cannot
     rename: there, the Pusher writes ``saved_model.pb`` last, and removes a failed push.
 
+    ``custom_config={"pushed_by": {"name": "my-pipeline"}}`` names the pipeline. The Pusher then
+    writes ``pushed_by.json`` into each version, and refuses a folder whose newest version another
+    pipeline pushed. A version without the file passes.
+
     Its executor raises a UserError if the SavedModel is missing or cannot be written.
     """
 

@@ -9,10 +9,10 @@ from tfx import types
 from tfx.components.pusher import executor
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
-from tfx.utils import io_utils, proto_utils
+from tfx.utils import io_utils, json_utils, proto_utils
 
-from stagecraft.components.pusher import already
-from stagecraft.components.pusher.versions import write_version
+from stagecraft.components.pusher import already, owner
+from stagecraft.components.pusher.versions import explained, write_version
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -31,6 +31,11 @@ class Executor(executor.Executor):
         The output gets a copy of the model, and the custom properties ``pushed``,
         ``pushed_destination`` and ``pushed_version``. If the newest version already is the model,
         these name it, and ``already_pushed`` is 1.
+
+        Raises:
+            ForeignVersionError: the newest version is of another pipeline than ``pushed_by`` in
+                ``custom_config``.
+            UserError: the model is missing, or cannot be written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(
@@ -41,14 +46,25 @@ class Executor(executor.Executor):
             return
         model = self.GetModelPath(input_dict)
         folder = _folder(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY])
+        pushed_by = _pushed_by(exec_properties)
+        if pushed_by is not None:
+            with explained(folder):
+                owner.check(folder, pushed_by)
         # Copy first: once the version exists, nothing can fail any more.
         io_utils.copy_dir(model, pushed.uri)
         existing = already.find(model, folder)
-        version = existing or write_version(model, folder)
+        version = existing or write_version(model, folder, pushed_by)
         self._MarkPushed(pushed, version.path, str(version.number))
         if existing:
             pushed.set_int_custom_property(already.ALREADY, 1)
             _log.info("%s: already pushed as version %d", model, version.number)
+
+
+def _pushed_by(exec_properties: dict[str, Any]) -> owner.Owner | None:
+    text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+    config = json_utils.loads(text) if text else None
+    found: owner.Owner | None = (config or {}).get(owner.PUSHED_BY)
+    return found
 
 
 def _folder(push_destination: str) -> str:

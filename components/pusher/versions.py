@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import posixpath
 import re
@@ -21,6 +22,7 @@ from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
 from stagecraft.components.object_store import filesystem
+from stagecraft.components.pusher import owner
 from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
@@ -40,8 +42,7 @@ class Version(NamedTuple):
 
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
     """The number of a new version: the time (s since 1970), or the highest version plus one."""
-    versions = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
-    number = max(int(now), 1 + max(versions, default=0))
+    number = max(int(now), 1 + int(owner.newest(names) or 0))
     if number > HIGHEST:
         raise UserError(
             f"{folder}: has version {HIGHEST}, the highest of TensorFlow Serving. Remove it, or "
@@ -52,15 +53,18 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     return number
 
 
-def write_version(model: str, folder: str) -> Version:
+def write_version(model: str, folder: str, pushed_by: owner.Owner | None = None) -> Version:
     """Copies a model to a folder as its highest version, atomically.
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
+
+    Args:
+        pushed_by: written to the version; None: not known.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
-    with _explained(folder):
+    with explained(folder):
         main = [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:
             raise UserError(
@@ -69,15 +73,18 @@ def write_version(model: str, folder: str) -> Version:
                 file=model,
                 suggestion="--fresh --from Trainer",
             )
-        return _upload(model, folder, main) if "://" in folder else _copy(model, folder)
+        if "://" in folder:
+            return _upload(model, folder, main, pushed_by)
+        return _copy(model, folder, pushed_by)
 
 
-def _copy(model: str, folder: str) -> Version:
+def _copy(model: str, folder: str, pushed_by: owner.Owner | None) -> Version:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder)
     temporary = os.path.join(folder, _TEMPORARY + uuid.uuid4().hex)
     try:
         io_utils.copy_dir(model, temporary)
+        _sign(temporary, pushed_by)
         while True:
             number = next_version(folder, os.listdir(folder), time.time())
             path = os.path.join(folder, str(number))
@@ -94,7 +101,7 @@ def _copy(model: str, folder: str) -> Version:
         raise
 
 
-def _upload(model: str, folder: str, main: list[str]) -> Version:
+def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | None) -> Version:
     number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
     try:
@@ -102,6 +109,7 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
         io_utils.copy_dir(
             model, path, deny_regex_patterns=[re.escape(each) + "$" for each in paths]
         )
+        _sign(path, pushed_by)
         for each in paths:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
     except BaseException:
@@ -109,6 +117,12 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
             fileio.rmtree(path)
         raise
     return Version(path, number)
+
+
+def _sign(version: str, pushed_by: owner.Owner | None) -> None:
+    if pushed_by is not None:
+        text = json.dumps(dict(pushed_by), indent=1)
+        io_utils.write_string_file(posixpath.join(version, owner.FILE), text)
 
 
 def _remove_abandoned(folder: str) -> None:
@@ -129,7 +143,8 @@ def entries(folder: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _explained(folder: str) -> Iterator[None]:
+def explained(folder: str) -> Iterator[None]:
+    """Raises a UserError if the folder cannot be read or written."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:

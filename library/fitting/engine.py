@@ -39,6 +39,7 @@ class TrainingEngine:
         self._paths = tuple(made.builder.paths)
         self._size = made.settings.train.batch_size
         self._dtype = "float64" if made.settings.parallel.precision == "float64" else "float32"
+        self._part: str | None = None  # what depends on all rows of a batch; None: not known yet
 
     @property
     def step(self) -> int:
@@ -60,20 +61,23 @@ class TrainingEngine:
 
         Args:
             batch: ``(x, y)`` or ``(x, y, sample_weight)``, arrays or tensors of ``batch_size``
-                examples or fewer.
+                examples. Fewer are no problem if neither the model nor the loss depends on all
+                rows of a batch, as BatchNormalization does: copies, which do not count, fill up
+                the step.
 
         Returns:
             ``loss``, with the penalties of the model, and the metrics: means over the batch.
 
         Raises:
-            UserError: the batch does not fit, or the loss is not finite.
+            SettingError: the batch does not fit, or copies would count.
+            UserError: the loss is not finite.
         """
-        dataset = tf.data.Dataset.from_tensors(self._batch(batch))
         with (
             process_state.graph_options(),
             messages.in_own_words(of_arguments=True),
             data_checks.diverged_in_own_words(),
         ):
+            dataset = tf.data.Dataset.from_tensors(self._batch(batch))
             topology.set_graph_options()
             try:
                 return _logs(self._engine.train(self._engine.feed(dataset), 1))
@@ -82,7 +86,11 @@ class TrainingEngine:
                 raise diverged.in_training(error, precision, "") from None
 
     def evaluate(self, x: Any, y: Any = None, sample_weight: Any = None) -> Logs:
-        """Loss and metrics over arrays, or a dataset of batches; the weights do not change."""
+        """Loss and metrics over arrays, or a dataset of batches; the weights do not change.
+
+        Raises:
+            SettingError: the data do not fit; or copies would fill up a batch, and count.
+        """
         data = sources.source(
             x,
             y,
@@ -96,6 +104,7 @@ class TrainingEngine:
         size = self.topology.fitting_batch(data.batch_size)
         with process_state.graph_options(), messages.in_own_words(of_arguments=True):
             topology.set_graph_options()
+            self._job.check_filled(data, size, "x")
             return _logs(self._engine.evaluate(data.evaluate(size, self.topology.rows)))
 
     def weights(self) -> list[np.ndarray]:
@@ -157,7 +166,20 @@ class TrainingEngine:
                 "are more than a step takes",
                 f"engine(…, batch_size={data.count})",
             )
+        if data.count < self._size:
+            self._check_short(data)
         return data.first_batch()
+
+    def _check_short(self, data: sources.Arrays) -> None:
+        if self._part is None:
+            self._part = self._job.row_dependence(data, training=True)
+        if self._part:
+            raise SettingError(
+                "batch",
+                f"{data.count} of {self._size} examples",
+                f"do not fill a step, and {self._part} depends on all rows of a batch",
+                f"engine(…, batch_size={data.count}), or batches of {self._size} examples",
+            )
 
 
 def engine(

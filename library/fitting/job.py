@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft import given, messages
+from stagecraft.fitting.sources import Source
 from stagecraft.fitting.task import GivenTask
+from stagecraft.objects import batch_rows
 from stagecraft.objects import model as given_model
 from stagecraft.objects import optimizer as given_optimizer
 from stagecraft.objects.model import Builder
@@ -73,6 +76,43 @@ class Job:
                     "the layer's adapt(x) before stagecraft.engine, or stagecraft.fit",
                 )
         return model
+
+    def row_dependence(self, data: Source, *, training: bool) -> str:
+        """What depends on all rows of a batch, so that copies that fill up a batch would count.
+
+        Returns:
+            A part of the model, or the loss; empty: nothing.
+        """
+
+        def losses(outputs: Any) -> Any:
+            count = len(tf.nest.flatten(outputs)[0])
+            targets = self.task.zeros(data.targets, count)
+            return self.task.losses(outputs, (targets,), tf.float32, training)
+
+        model = self.build_model()
+        return batch_rows.dependence(model, data.inputs, losses, training=training)
+
+    def check_filled(self, data: Source, batch_size: int, argument: str) -> None:
+        """Refuses the data of an evaluation if copies fill up one of its batches, and count.
+
+        Args:
+            batch_size: of the evaluation.
+            argument: which the data are.
+
+        Raises:
+            SettingError: as said.
+        """
+        if not data.short and batch_size == data.batch_size:
+            return
+        part = self.row_dependence(data, training=False)
+        filled = data.filled(batch_size) if part else 0
+        if filled:
+            raise SettingError(
+                argument,
+                f"{filled} of {batch_size} examples",
+                f"do not fill a batch, and {part} depends on all rows of a batch",
+                f"whole batches of {batch_size} examples",
+            )
 
     def release(self) -> None:
         """Forgets the given objects."""

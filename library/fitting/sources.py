@@ -58,6 +58,10 @@ class Source(abc.ABC):
         """Examples of the last batch, if it is short; else 0."""
 
     @abc.abstractmethod
+    def filled(self, batch_size: int) -> int:
+        """Examples of a batch of :meth:`evaluate` that copies fill up; 0: all batches are full."""
+
+    @abc.abstractmethod
     def stored(self, folder: str) -> Source:
         """The same data in files, for other processes."""
 
@@ -124,7 +128,7 @@ class Arrays(Source):
 
     def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.evaluate`; in the order of the arrays, at most ``steps`` batches."""
-        count = min(self.count, self.steps * self.batch_size)
+        count = self._evaluated
         order = tf.data.Dataset.from_tensors(tf.range(count, dtype=tf.int64)).repeat()
         steps = tf.data.Dataset.range(-(-count // batch_size))
         return (
@@ -140,6 +144,14 @@ class Arrays(Source):
     def rest(self) -> int:
         """See :meth:`Source.rest`."""
         return self.count % self.batch_size
+
+    def filled(self, batch_size: int) -> int:
+        """See :meth:`Source.filled`."""
+        return self._evaluated % batch_size
+
+    @property
+    def _evaluated(self) -> int:
+        return min(self.count, self.steps * self.batch_size)
 
     def first_batch(self) -> Batch:
         """The first batch of a training, in the order of the arrays."""
@@ -263,6 +275,11 @@ class Batches(Source):
         sizes = batches.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
         least = int(sizes.reduce(np.int64(self.batch_size), tf.minimum))
         return least % self.batch_size
+
+    def filled(self, batch_size: int) -> int:
+        """See :meth:`Source.filled`; counts in a pass through the dataset."""
+        rest = self.rest() if self.short else 0
+        return rest or (self.batch_size if batch_size > self.batch_size else 0)
 
     def stored(self, folder: str) -> Batches:
         """Saves the batches; each later epoch repeats the order of the first."""

@@ -138,10 +138,7 @@ class GivenTask(Task):
         """
         if self._targets is None:
             return
-        targets = tf.nest.map_structure(
-            lambda spec: tf.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
-            self._targets,
-        )
+        targets = self.zeros(self._targets, 3)
         self._check_metrics_of([each.name for each in self._pairs((targets,), outputs)])
         try:
             values = self.losses(outputs, (targets,), tf.float32, None)
@@ -162,6 +159,13 @@ class GivenTask(Task):
                 f"has shape {tuple(values.shape)} for a batch of 3",
                 "a loss that returns [batch, …], one value for each example",
             )
+
+    @staticmethod
+    def zeros(targets: Any, count: int) -> Any:
+        """Targets of zeros for ``count`` examples of ``Spec``s."""
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros((count, *(size or 1 for size in spec.shape)), spec.dtype), targets
+        )
 
     def outputs(self, outputs: Any, schema_path: str) -> Mapping[str, Any]:
         """The model's outputs by name."""

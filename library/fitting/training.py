@@ -20,7 +20,6 @@ from stagecraft.fitting.history import History
 from stagecraft.fitting.job import Job, checkpoints_in
 from stagecraft.fitting.plan import Plan
 from stagecraft.fitting.sources import TOO_LARGE, Source
-from stagecraft.objects import model as given_model
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -137,13 +136,14 @@ class Training:
         if self.validation is None:
             return None
         size = devices.fitting_batch(self.validation.batch_size)
+        self.job.check_filled(self.validation, size, "validation_data")
         return self.validation.evaluate(size, devices.rows)
 
     def _check_short(self) -> None:
         """Refuses a short batch for a model that mixes the rows of a batch."""
         data = self.data
-        mixing = given_model.batch_statistics(self.job.build_model(), data.inputs)
-        rest = data.rest() if mixing else 0
+        part = self.job.row_dependence(data, training=True)
+        rest = data.rest() if part else 0
         if not rest:
             return
         count = getattr(data, "count", 0)
@@ -151,7 +151,7 @@ class Training:
         raise SettingError(
             "batch_size",
             data.batch_size,
-            f"leaves a batch of {rest} examples, and {mixing[0]} depends on all rows of a batch",
+            f"leaves a batch of {rest} examples, and {part} depends on all rows of a batch",
             f"batch_size={fitting[-1]}" if fitting else "dataset.batch(…, drop_remainder=True)",
         )
 

@@ -76,10 +76,11 @@ def _values(
 
 
 def _near(some: list[tf.Tensor], others: list[tf.Tensor]) -> bool:
-    return len(some) == len(others) and all(map(_are_near, some, others))
+    return len(some) == len(others) and all(map(are_near, some, others))
 
 
-def _are_near(one: tf.Tensor, two: tf.Tensor) -> bool:
+def are_near(one: tf.Tensor, two: tf.Tensor) -> bool:
+    """Whether equal operations may have computed two tensors."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     if one.dtype not in _NEAR:
@@ -104,7 +105,7 @@ def _same(one: Any, two: Any, weight: Any) -> bool:
     except Exception:  # whatever the user's code raises
         return True
     try:
-        return _are_near(expected, tf.convert_to_tensor(two(values)))
+        return are_near(expected, tf.convert_to_tensor(two(values)))
     except Exception:  # whatever the user's code raises
         return False
 

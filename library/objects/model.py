@@ -293,18 +293,6 @@ def output_names(model: Any) -> Sequence[str]:
     return tuple(getattr(model, "output_names", None) or ())
 
 
-def batch_statistics(model: keras.Model, inputs: Any) -> list[str]:
-    """Paths of what depends on the rows of a batch together: moving statistics, added losses."""
-    state = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
-    every = [(v, v.value) for v in model.variables]
-    with keras.StatelessScope(every, collect_losses=True) as scope:
-        model(tf.nest.map_structure(_zeros, inputs), training=True)
-        losses = len(model.losses)
-    changed = [v.path for v in state if scope.get_current_value(v) is not v.value]
-    weights = sum(v.regularizer is not None for v in model.trainable_weights)
-    return [*changed, *(["add_loss or activity_regularizer"] if losses > weights else [])]
-
-
 @contextlib.contextmanager
 def _unchanged(model: keras.Model) -> Iterator[None]:
     """Keeps the state of a model, such as counters, which are no weights to train."""

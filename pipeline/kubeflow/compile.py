@@ -15,7 +15,7 @@ from tfx.orchestration.pipeline import Pipeline
 from stagecraft.components import LatestBlessedBaseline
 from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
-from stagecraft.pipeline.pipeline import Places, assemble
+from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks, Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
@@ -31,7 +31,9 @@ _TRAINING = {
 
 
 def create_pipeline(
-    settings: PipelineSettings, baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline
+    settings: PipelineSettings,
+    baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline,
+    hooks: Hooks = NO_HOOKS,
 ) -> Pipeline:
     """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters."""
     root = settings.kubeflow.pipeline_root
@@ -44,18 +46,23 @@ def create_pipeline(
         name: RuntimeParameter(name=name, ptype=type(default), default=default)
         for name, default in defaults(settings).items()
     }
-    return assemble(settings, places, parameters, baseline_strategy)
+    return assemble(settings, places, parameters, baseline_strategy, hooks)
 
 
 def compile_pipeline(
     settings: PipelineSettings,
     output: pathlib.Path,
     on_warning: Callable[[str], object] = _log.warning,
+    create: Callable[[PipelineSettings], Pipeline] = create_pipeline,
 ) -> None:
-    """Writes the pipeline to a YAML file."""
+    """Writes the pipeline to a YAML file.
+
+    Args:
+        create: :func:`create_pipeline`, or a project's function.
+    """
     with registry.files_shared():  # checks and pipeline build the model's files once
         check(settings)
-        pipeline = create_pipeline(settings)
+        pipeline = create(settings)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),

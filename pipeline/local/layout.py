@@ -39,6 +39,13 @@ def logs(output: pathlib.Path) -> pathlib.Path:
     return output / "logs"
 
 
-def serving(output: pathlib.Path) -> pathlib.Path:
-    """Pushed models, one folder per version; ``push.directory`` overrides it."""
-    return output / "serving"
+def serving(output: pathlib.Path, directory: str | None = None) -> str:
+    """Pushed models, one folder per version.
+
+    Args:
+        directory: ``push.directory``, which overrides the folder in the output: a path, or an
+            address of an object store.
+    """
+    if directory and "://" in directory:
+        return directory
+    return str((pathlib.Path(directory) if directory else output / "serving").absolute())

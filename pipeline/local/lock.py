@@ -36,8 +36,25 @@ def held(folder: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def check(folder: pathlib.Path) -> None:
+    """Refuses a folder that another process holds, as :func:`held` does; does not take the lock.
+
+    Raises:
+        UserError: as said.
+    """
+    holder = None if folder.resolve() in _held else _holder(folder)
+    if holder is not None:
+        raise _in_use(folder.resolve(), holder[0])
+
+
 def held_since(folder: pathlib.Path) -> float | None:
-    """The time at which a process took ``folder/.lock``, in seconds since 1970, or None.
+    """The time at which a process took ``folder/.lock``, in seconds since 1970, or None."""
+    holder = _holder(folder)
+    return None if holder is None else holder[1]
+
+
+def _holder(folder: pathlib.Path) -> tuple[str, float] | None:
+    """The process ID of the holder, and when it took the lock, in seconds since 1970.
 
     Reads proc_locks(5): trying to take the lock could make a run fail that begins just then.
     """
@@ -51,8 +68,17 @@ def held_since(folder: pathlib.Path) -> float | None:
         _, kind, _, _, process, place, *_ = line.split()
         inode = place.rpartition(":")[2]
         if (kind, process, inode) == ("FLOCK", owner, str(status.st_ino)):
-            return status.st_mtime
+            return owner, status.st_mtime
     return None
+
+
+def _in_use(folder: pathlib.Path, owner: str) -> UserError:
+    return UserError(
+        f"{folder} is in use by another run (process {owner}); wait for it to end, or use "
+        "another --output",
+        setting="--output",
+        value=str(folder),
+    )
 
 
 def _acquire(folder: pathlib.Path) -> int:
@@ -67,12 +93,7 @@ def _acquire(folder: pathlib.Path) -> int:
     except BlockingIOError:
         owner = _owner(descriptor)
         os.close(descriptor)
-        raise UserError(
-            f"{folder} is in use by another run (process {owner}); wait for it to end, or use "
-            "another --output",
-            setting="--output",
-            value=str(folder),
-        ) from None
+        raise _in_use(folder, owner) from None
     except OSError as error:  # a file system without locks
         logging.getLogger(__name__).warning("%s: not locked: %s", path, error)
         return descriptor

@@ -64,7 +64,8 @@ class EvaluateSettings(Settings):
     )
     not_worse: bool = Field(
         True,
-        description="also require that the model is not worse than the last blessed model, if any",
+        description="also require that the model is not worse than the last blessed model, if any; "
+        "a run whose model cannot be compared with it fails",
     )
     thresholds: dict[str, Threshold] = Field(
         {},

@@ -110,9 +110,11 @@ def run(
     started = time.monotonic()
     from stagecraft.pipeline.cli.terminal import run_result  # --help needs none of it
     from stagecraft.pipeline.cli.terminal.run_state import RunState
-    from stagecraft.pipeline.local import nodes
+    from stagecraft.pipeline.local import lock, nodes
     from stagecraft.pipeline.local.spec import RunSpec
 
+    if output is not None:
+        lock.check(output)  # before the settings, which may import the user's modules
     state = RunState(nodes.NODES)
     asked: dict[str, Any] = {
         "config": config,
@@ -131,7 +133,7 @@ def run(
     settings = options.load_settings(config, asked["overrides"], data)
     _check(settings, from_node, to_node)
     output = output or pathlib.Path("runs") / settings.name
-    _check_output(output)
+    _check_output(settings, output)
     log = _open_log(output)
     log_path = pathlib.Path(log.name)
     console.fields([("output", str(output)), ("log", str(log_path))], stderr=as_json)
@@ -192,14 +194,16 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
         cluster.check(settings.parallel)
 
 
-def _check_output(output: pathlib.Path) -> None:
-    """Refuses an output folder whose metadata store does not match its outputs."""
+def _check_output(settings: PipelineSettings, output: pathlib.Path) -> None:
+    """Refuses an output folder that is in use, is another pipeline's, or lacks its metadata."""
     from stagecraft.components.metadata import file, outputs  # imports ML Metadata: half a second
-    from stagecraft.pipeline.local import layout
+    from stagecraft.pipeline.local import layout, lock, ownership
 
+    lock.check(output)
     metadata_db = layout.metadata_db(output)
     file.check(metadata_db)
     outputs.check_known(metadata_db, layout.pipeline_root(output))
+    ownership.check(settings, output)
 
 
 def _open_log(output: pathlib.Path) -> IO[bytes]:

@@ -18,6 +18,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components.evaluator import task_metric
+from stagecraft.components.evaluator.baseline_check import BaselineError
 from stagecraft.components.evaluator.component import Executor
 from stagecraft.components.evaluator.evaluation import FINITE, Evaluation, read_sampled
 from stagecraft.components.evaluator.results import read_evaluation
@@ -179,7 +180,11 @@ def test_a_worse_model_is_refused_with_the_reasons(data, tmp_path, messages):
 @pytest.mark.slow
 def test_a_baseline_with_other_metrics_is_no_baseline(data, tmp_path):
     """The columns of its sums have another meaning."""
-    blessed, found = evaluate(tmp_path, data, BAD, baseline=GOOD, other_metrics=True)
+    with pytest.raises(BaselineError):
+        evaluate(tmp_path / "compared", data, BAD, baseline=GOOD, other_metrics=True)
+    blessed, found = evaluate(
+        tmp_path / "alone", data, BAD, baseline=GOOD, other_metrics=True, not_worse=False
+    )
     assert blessed and found.changes == {} and found.failures == []
 
 

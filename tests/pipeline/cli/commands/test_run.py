@@ -292,6 +292,21 @@ def test_errors_before_anything_starts(refused, tmp_path, arguments):
     assert not (tmp_path / "runs").exists()
 
 
+def test_another_pipelines_folder(refused, tmp_path):
+    Output(tmp_path / "out").whole("one")
+    before = sorted(tmp_path.rglob("*"))
+    refused("run", "--config", "cifar10", "--output", "out")
+    assert sorted(tmp_path.rglob("*")) == before  # without a log, and so without a worker
+
+
+def test_a_folder_in_use(stagecraft, another_run, tmp_path):
+    with another_run() as other:
+        ran = stagecraft("run", "--json", "--output", str(tmp_path), "--set", "no.such=1")
+    assert ran.code == 1
+    assert str(tmp_path) in ran.stderr and str(other.pid) in ran.stderr
+    assert not (tmp_path / "logs").exists()
+
+
 def test_the_worker_gets_what_was_asked_for(stagecraft, tmp_path):
     data = tmp_path / "17"  # a name that YAML takes for a number
     data.write_text("")

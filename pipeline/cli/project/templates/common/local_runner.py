@@ -19,14 +19,7 @@ def main() -> None:
     logging.set_verbosity(logging.WARNING)  # INFO shows what TFX does
     configure_devices(configs.SETTINGS.parallel)  # before TensorFlow starts
     with configs.in_project():
-        pipeline = create_pipeline(
-            configs.SETTINGS,
-            pipeline_root=str(configs.OUTPUT / "pipeline_root"),
-            serving_model_dir=str(configs.OUTPUT / "serving"),
-            checkpoint_root=str(configs.OUTPUT / "checkpoints"),
-            metadata_path=str(configs.OUTPUT / "metadata.db"),
-        )
-        LocalRunner().run(pipeline)
+        LocalRunner().run(create_pipeline())
 
 
 if __name__ == "__main__":

@@ -19,14 +19,8 @@ SHORT = (
 
 def test_a_short_run_pushes_a_model(tmp_path):
     with configs.in_project():
-        pipeline = create_pipeline(
-            load_settings("settings.yaml", SHORT),
-            pipeline_root=str(tmp_path / "pipeline_root"),
-            serving_model_dir=str(tmp_path / "serving"),
-            checkpoint_root=str(tmp_path / "checkpoints"),
-            metadata_path=str(tmp_path / "metadata.db"),
-        )
-        LocalRunner().run(pipeline)
+        settings = load_settings("settings.yaml", SHORT)
+        LocalRunner().run(create_pipeline(settings, str(tmp_path)))
     (version,) = (tmp_path / "serving").iterdir()
     assert "serving_default" in tf.saved_model.load(str(version)).signatures
 
