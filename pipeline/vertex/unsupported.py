@@ -62,7 +62,8 @@ def check(settings: PipelineSettings) -> None:
             "parity.enabled: false, and 'stagecraft parity'",
         )
     source = settings.data.source
-    if source not in ("sample", "download") and "://" not in source:
+    packaged = source.startswith("package:")  # in the image, too
+    if source not in ("sample", "download") and "://" not in source and not packaged:
         raise SettingError(
             "data.source",
             source,

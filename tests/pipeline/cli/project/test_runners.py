@@ -50,6 +50,9 @@ def test_a_project_compiles_for_every_engine(run, tmp_path):
     run("stagecraft", "tfx", "pipeline", "compile", "--engine=kubeflow", kubeflow)
     assert [*yaml.safe_load_all((elsewhere / "trips.yaml").read_text())] == specs
 
+    # Vertex AI's store. It refuses that of Kubeflow Pipelines, as "stagecraft compile" does.
+    settings = tmp_path / "trips" / "settings.yaml"
+    settings.write_text(settings.read_text().replace("minio://mlpipeline/", "gs://bucket/"))
     run("stagecraft", "tfx", "pipeline", "compile", "--engine=vertex", kubeflow)
     job = json.loads((elsewhere / "pipeline.json").read_text())
     assert job["pipelineSpec"]["pipelineInfo"]["name"] == "trips"
