@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -26,6 +27,13 @@ class TrainingSettings(Settings):
     task: TaskSettings = Field(default_factory=TaskSettings)
     train: TrainSettings = Field(default_factory=TrainSettings, validate_default=True)
     parallel: ParallelSettings = Field(default_factory=ParallelSettings)
+
+    @field_validator("train")
+    @classmethod
+    def _of_task(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
+        """The task's own defaults."""
+        task = info.data.get("task")
+        return train if task is None else train.with_defaults(task.found.train_defaults)
 
     @field_validator("train")
     @classmethod
@@ -112,6 +120,10 @@ class TrainingSettings(Settings):
     def resolved(self, schema_path: str) -> Self:
         """A copy whose task needs no schema for its loss."""
         return self.model_copy(update={"task": self.task.resolved(schema_path)})
+
+    def fitted(self, features: Mapping[str, Any]) -> Self:
+        """A copy whose task knows what Transform found; ``features``: see ``Task.fitted``."""
+        return self.model_copy(update={"task": self.task.fitted(features)})
 
     @property
     def definite(self) -> Self:
