@@ -67,6 +67,7 @@ class TrainingSettings(Settings):
                 f"has no effect: the task {self.task.name} has no classes",
                 "train.label_smoothing: 0",
             )
+        self._check_scaled_targets()
         self._check_elementwise()
         if self.train.test_time_augment and not self.task.found.mixes:
             raise SettingError(
@@ -88,6 +89,18 @@ class TrainingSettings(Settings):
         if self.train.steps is not None:  # epochs are known with the data
             rules.check_watched(self.train.steps, self.parallel)
         return self
+
+    def _check_scaled_targets(self) -> None:
+        """A loss of ratios or logarithms needs targets in their own unit."""
+        for name, _ in self.train.losses.values():
+            if registries.LOSSES.get(name).needs_zero and self.task.found.scales_targets:
+                raise SettingError(
+                    "train.loss",
+                    name,
+                    f"needs labels in their own unit, but the task {self.task.name} scales them to "
+                    "mean 0 and variance 1",
+                    "task.args.label_scale: none",
+                )
 
     def _check_elementwise(self) -> None:
         """An optimizer that divides weights takes each entry by itself."""

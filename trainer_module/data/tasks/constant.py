@@ -66,7 +66,7 @@ def weights(task: Task, batch: Batch) -> Any:
 
 
 class Mean(Constant):
-    """The weighted mean of targets ``[batch]``, as outputs ``[batch, 1]``."""
+    """The weighted mean of targets ``[batch]`` or ``[batch, 1]``, as outputs ``[batch, 1]``."""
 
     def __init__(self, answer: str):
         """``answer``: see the base class."""
@@ -76,7 +76,7 @@ class Mean(Constant):
         """Targets and weights."""
         import tensorflow as tf
 
-        targets = tf.cast(targets, tf.float64)
+        targets = tf.cast(tf.reshape(targets, [-1]), tf.float64)
         return tf.stack([tf.reduce_sum(weights * targets), tf.reduce_sum(weights)])
 
     def outputs(self, sums: np.ndarray, targets: Any) -> Any:
@@ -125,13 +125,24 @@ class Frequencies(Constant):
 
 
 class Frequency(Frequencies):
-    """The logit of the frequency of the label 1 among targets 0 and 1: ``[batch, 1]``."""
+    """The logit of the frequency of the label 1, as outputs ``[batch, 1]``.
+
+    Targets are 0 or 1, ``[batch]`` or ``[batch, 1]``.
+    """
 
     def __init__(self, answer: str):
         """``answer``: see the base class."""
         super().__init__(2, answer)
 
+    def sums(self, targets: Any, weights: Any) -> Any:
+        """The weight of each label."""
+        import tensorflow as tf
+
+        return super().sums(tf.reshape(targets, [-1]), weights)
+
     def outputs(self, sums: np.ndarray, targets: Any) -> Any:
         """The logit."""
-        logits = super().outputs(sums, targets)
+        import tensorflow as tf
+
+        logits = super().outputs(sums, tf.reshape(targets, [-1]))
         return logits[:, 1:] - logits[:, :1]
