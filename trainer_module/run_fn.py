@@ -20,7 +20,7 @@ from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
 from stagecraft.trainer_module.training.callbacks import Callbacks
-from stagecraft.trainer_module.training.context import TrainingContext
+from stagecraft.trainer_module.training.context import TrainingContext, fitted
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
 from stagecraft.trainer_module.training.loop import Loop
@@ -50,6 +50,7 @@ def run_fn(fn_args: Any) -> None:
     settings, search = _with_topology(fn_args, settings)
     parallel = settings.parallel
     devices, chief, connected = join(parallel)
+    settings = fitted(fn_args, settings)
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
         context.check_loss()
@@ -130,6 +131,7 @@ def run_fn(fn_args: Any) -> None:
                 context.task,
                 context.schema_path,
                 losses=chosen.make(context.task, train),
+                constant=context.constant_sums(),
                 with_keras=train.export_keras,
                 test_time_augment=train.test_time_augment,
             )
@@ -164,6 +166,7 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
     """Runs the evaluator process, which does not train."""
     alone = ParallelSettings(precision=settings.parallel.precision, jit=settings.parallel.jit)
     devices = topology.resolve(alone)
+    settings = fitted(fn_args, settings)
     context = TrainingContext(fn_args, settings)
     engine = make_engine(
         connect(devices, alone),

@@ -21,6 +21,9 @@ from stagecraft.components.evaluator.evaluation import (
     Bounds,
     metric_names,
 )
+from stagecraft.components.evaluator.evaluation import (
+    BETTER_THAN_CONSTANT as BETTER,
+)
 from stagecraft.trainer_module.settings import TaskSettings
 
 CLASSIFICATION = "stagecraft.components.evaluator.classification"
@@ -44,9 +47,9 @@ def make_eval_config(
     """Measures the metrics of a task, overall and per slice.
 
     For classes, these are accuracy, top-3 accuracy, loss and confusion matrix, also per class;
-    calibration, the most confident errors, and whether the model is better than a constant. For
-    other tasks, these are the task's own metrics and its loss. A model whose loss is not a finite
-    number is then not blessed.
+    calibration and the most confident errors. For other tasks, these are the task's own metrics and
+    its loss. A model whose loss is not a finite number is then not blessed. For both, the metric
+    ``better_than_constant`` is the confidence that the model is better than a constant.
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
     and TFMA would pass transformed images through every step for nothing.
@@ -56,7 +59,8 @@ def make_eval_config(
         min_accuracy: the same as a ``min`` of accuracy in ``thresholds``.
         not_worse: requires that the task's ``monitor`` is not worse than that of the last blessed
             model.
-        better_than_constant: ignored for a task without classes.
+        better_than_constant: requires this with a confidence of 95 %; ignored for a task that has
+            neither classes nor a constant.
         thresholds: by name of a metric.
         slices: features; the metrics are also measured for each of their values.
     """
@@ -74,7 +78,7 @@ def make_eval_config(
         slices = list(dict.fromkeys((found.class_label, *slices)))
     else:
         bounds.setdefault(LOSS, {}).setdefault(MAX, FINITE)
-        metrics = _of_task(task)
+        metrics = _of_task(task, better_than_constant)
         spec = config_pb2.ModelSpec(signature_name="evaluation")
     for metric in metrics:
         name = json.loads(f"{{{metric.config}}}").get("name", "")
@@ -112,9 +116,7 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
         config_pb2.MetricConfig(
             class_name="BetterThanConstant",
             module=BETTER_THAN_CONSTANT,
-            per_slice_thresholds=(
-                _overall(_threshold({MIN: ENOUGH})) if better_than_constant else ()
-            ),
+            per_slice_thresholds=_enough(better_than_constant),
         ),
         *of_table[1:],
         config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
@@ -123,8 +125,14 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
     ]
 
 
-def _of_task(task: TaskSettings) -> list[config_pb2.MetricConfig]:
+def _of_task(task: TaskSettings, better_than_constant: bool) -> list[config_pb2.MetricConfig]:
     arguments = json.dumps(task.model_dump(mode="json", exclude_none=True))
+    compared = config_pb2.MetricConfig(
+        class_name="TaskBetterThanConstant",
+        module=TASK_METRIC,
+        config=f'"name": "{BETTER}", "task": {arguments}',
+        per_slice_thresholds=_enough(better_than_constant),
+    )
     return [
         *(
             config_pb2.MetricConfig(
@@ -134,9 +142,14 @@ def _of_task(task: TaskSettings) -> list[config_pb2.MetricConfig]:
             )
             for name in metric_names(task.found)
         ),
+        *([compared] if task.found.constant() else []),
         config_pb2.MetricConfig(class_name="SampledPredictions", module=TASK_METRIC),
         config_pb2.MetricConfig(class_name="ExampleCount"),
     ]
+
+
+def _enough(better_than_constant: bool) -> list[config_pb2.PerSliceMetricThreshold]:
+    return _overall(_threshold({MIN: ENOUGH})) if better_than_constant else []
 
 
 def _threshold(bounds: Bounds) -> config_pb2.MetricThreshold:

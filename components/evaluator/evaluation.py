@@ -1,20 +1,18 @@
-"""An evaluation, as plain data; and whether a classifier is better than a constant.
+"""An evaluation, as plain data; and whether a model is better than a constant.
 
-Imports nothing heavy. For the latter, the number of correct predictions among ``n`` examples is
-compared with Binomial(n, p). Here p is the share of the most frequent label among the same
-examples: the accuracy of a model that always predicts this label. The test is exact and one-sided.
-A confidence of 95 % means that the lower 95 % bound of the accuracy is at least p (Clopper and
-Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial",
-Biometrika 26).
+Imports nothing heavy. The latter is a one-sided test: see :func:`confidence` for tasks with a
+``class_label``, and :class:`Comparison` for other tasks with a constant.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from stagecraft.trainer_module.data.tasks import constant
 from stagecraft.trainer_module.data.tasks.task import Task
 
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
@@ -44,6 +42,10 @@ Bounds = Mapping[str, float]
 
 BETTER_THAN_CONSTANT = "better_than_constant"  # name of the setting and of the metric
 ENOUGH = 0.95  # confidence from which a model counts as better
+
+
+COMPARISON = "comparison_with_constant"
+"""The metric whose value is the text of a :class:`Comparison`."""
 
 
 class Mistake(NamedTuple):
@@ -88,7 +90,8 @@ class Evaluation(NamedTuple):
 
     metrics: dict[str, float]
     """Overall. Of classes: accuracy, top_3_accuracy, loss, example_count,
-    expected_calibration_error, better_than_constant. Otherwise: the task's, loss, example_count."""
+    expected_calibration_error, better_than_constant. Otherwise: the task's, loss, example_count;
+    better_than_constant if the task has a constant."""
     changes: dict[str, float]
     """The same metrics, minus those of the last blessed model; empty without one."""
     per_class: dict[int, dict[str, float]]  # the same metrics per label
@@ -102,6 +105,8 @@ class Evaluation(NamedTuple):
     slices: Sequence[Slice] = ()  # other than the classes
     sampled: Mapping[str, list[float]] = MappingProxyType({})
     """Numbers of some examples, by name: see ``Task.sampled``."""
+    comparison: str = ""
+    """By how much the model is better than a constant, or is not; empty: it was not compared."""
 
     @property
     def min_accuracy(self) -> float | None:
@@ -130,10 +135,55 @@ def metric_names(task: Task) -> tuple[str, ...]:
 def confidence(num_correct: int, most_frequent: int, examples: int) -> float:
     """Confidence, 0 to 1, that an accuracy is above the share of the most frequent label.
 
-    It is ``P(X < num_correct)`` for X from Binomial(examples, most_frequent / examples).
+    It is ``P(X < num_correct)`` for X from Binomial(examples, most_frequent / examples): an exact
+    test. A confidence of 95 % means that the lower 95 % bound of the accuracy is at least this
+    share (Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the
+    case of the binomial", Biometrika 26).
     """
     from scipy import special  # TFMA depends on it
 
     if not num_correct:
         return 0.0
     return float(special.bdtr(num_correct - 1, examples, most_frequent / examples))
+
+
+class Comparison(NamedTuple):
+    """Values of a model and of a constant for the same examples, in which one metric decides."""
+
+    metric: str
+    answer: str  # of the constant: ``Constant.answer``
+    model: float
+    constant: float
+    confidence: float  # 0 to 1, that the model is better
+
+    @classmethod
+    def of(cls, task: Task, sums: Sequence[float]) -> Comparison:
+        """The comparison, from the sums of ``task_metric``: a paired, one-sided test.
+
+        If each difference is 0, or a whole answer, and each weight 1, it is the exact sign test of
+        the answers that only one of both has right. Otherwise it is Student's t-test of the mean
+        difference; ``weights ** 2 / squared weights`` examples count (Kish 1965, "Survey
+        Sampling", section 11.7).
+        """
+        from scipy import special
+
+        decisive, of_constant = constant.judge(task), task.constant()
+        assert of_constant is not None
+        names = (decisive.name if decisive else LOSS, of_constant.answer)
+        weight, squared, model, other, differences, squares, won, lost, whole = sums
+        if not weight > 0:
+            return cls(*names, math.nan, math.nan, 0.0)
+        values = model / weight, other / weight
+        sign = 1 if decisive is not None and decisive.higher_is_better else -1
+        mean, count = sign * (values[0] - values[1]), weight**2 / squared
+        if sign < 0:
+            won, lost = lost, won
+        found = 0.0
+        if mean > 0 and whole:
+            found = float(special.bdtr(won - 1, won + lost, 0.5))
+        elif mean > 0 and count > 1:
+            # The sums of differences and squares have the factor weight ** 2.
+            spread = squares - 2 * sign * mean * differences + mean**2 * squared
+            error = math.sqrt(max(spread, 0.0) * count / (count - 1)) / weight
+            found = float(special.stdtr(count - 1, mean / error)) if error else 1.0
+        return cls(*names, *values, found if found > 0 else 0.0)

@@ -15,6 +15,7 @@ from stagecraft.components.evaluator import result_files
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     BETTER_THAN_CONSTANT,
+    COMPARISON,
     ENOUGH,
     EXAMPLE_COUNT,
     FINITE,
@@ -25,6 +26,7 @@ from stagecraft.components.evaluator.evaluation import (
     TOP_LABEL_CALIBRATION,
     Bounds,
     CalibrationBin,
+    Comparison,
     Evaluation,
     Mistake,
     Slice,
@@ -46,6 +48,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
     slices: list[Slice] = []
     mistakes: list[Mistake] = []
     sampled: dict[str, list[float]] = {}
+    compared: Comparison | None = None
     for of_slice in result_files.metrics(directory):
         found = {
             each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
@@ -70,9 +73,15 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
                 mistakes = read_mistakes(found[MISTAKES].bytes_value.decode())
             if SAMPLED in found:
                 sampled = read_sampled(found[SAMPLED].bytes_value.decode())
+            if COMPARISON in found:
+                compared = Comparison(*json.loads(found[COMPARISON].bytes_value.decode()))
     metrics = _without_differences(overall)
     plots = _plots(directory)
     confusion = _confusion(plots)
+    comparison = ""
+    if BETTER_THAN_CONSTANT in metrics:
+        sides = _of_constant(compared) if compared else _of_class(confusion, class_names)
+        comparison = _comparison(metrics[BETTER_THAN_CONSTANT], *sides)
     names = [name for name, _ in _configured(config) if name in metrics and name != EXAMPLE_COUNT]
     return Evaluation(
         metrics,
@@ -86,10 +95,11 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
         _calibration(plots),
         mistakes,
         _thresholds(config),
-        _failures(directory, confusion, class_names),
+        _failures(directory, comparison),
         names[0] if names else ACCURACY,
         sorted(slices),
         sampled,
+        comparison,
     )
 
 
@@ -176,11 +186,11 @@ def _thresholds(config: Json) -> dict[str, Bounds]:
     return found
 
 
-def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[str]) -> list[str]:
+def _failures(directory: str, comparison: str) -> list[str]:
     validation = result_files.validation(directory)
     return [
-        _no_better(failure.metric_value.double_value.value, confusion, class_names)
-        if failure.metric_key.name == BETTER_THAN_CONSTANT
+        comparison
+        if failure.metric_key.name == BETTER_THAN_CONSTANT and comparison
         else _failure(failure)
         for by_slice in validation.metric_validations_per_slice
         for failure in by_slice.failures
@@ -202,22 +212,39 @@ def _failure(failure: Any) -> str:
     return f"{name} {number(value)} is above {number(bounds.upper_bound.value)}"
 
 
-def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
+Sides = tuple[str, str, bool]
+"""What the model has, what a constant has, and whether the former is the better value."""
+
+
+def _comparison(confidence: float, model: str, constant: str, is_better: bool) -> str:
     enough = f"{ENOUGH:.0%}"
-    if not confusion:  # an Evaluator with other metrics
+    if not is_better:
+        return f"{model} is not better than {constant}"
+    if confidence < ENOUGH:
         return (
-            "the confidence that the model is better than always predicting the most frequent "
-            f"class is {value:.1%}, below {enough}"
+            f"{model} may be chance: the confidence that this is better than {constant} is "
+            f"{confidence:.1%}, below {enough}"
         )
+    shown = f"{confidence:.1%}" if confidence < _SURE else f"more than {_SURE:.1%}"
+    return f"{model} is better than {constant}, with a confidence of {shown}"
+
+
+_SURE = 0.999
+
+
+def _of_constant(compared: Comparison) -> Sides:
+    name = compared.metric
+    constant = f"always answering {compared.answer} ({name} {number(compared.constant)})"
+    return f"{name} {number(compared.model)}", constant, compared.confidence > 0
+
+
+def _of_class(confusion: list[list[int]], class_names: Sequence[str]) -> Sides:
+    if not confusion:  # an Evaluator with other metrics
+        return "the model", "always predicting the most frequent class", True
     labels = [sum(row) for row in confusion]
     num_correct, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
     label = labels.index(max(labels))
     name = repr(class_names[label]) if label < len(class_names) else f"label {label}"
-    correct = f"{num_correct:,} of {examples:,} correct"
     constant = f"always predicting {name} ({labels[label]:,} of {examples:,})"
-    if num_correct <= labels[label]:
-        return f"{correct} is not better than {constant}"
-    return (
-        f"{correct} may be chance: the confidence that this is better than {constant} is "
-        f"{value:.1%}, below {enough}"
-    )
+    correct = f"{num_correct:,} of {examples:,} correct"
+    return correct, constant, num_correct > labels[label]

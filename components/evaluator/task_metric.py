@@ -15,7 +15,13 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
-from stagecraft.components.evaluator.evaluation import LOSS, SAMPLED
+from stagecraft.components.evaluator.evaluation import (
+    BETTER_THAN_CONSTANT,
+    COMPARISON,
+    LOSS,
+    SAMPLED,
+    Comparison,
+)
 from stagecraft.components.evaluator.example_metric import combined, per_key
 from stagecraft.trainer_module.data.tasks.metric import Metric
 from stagecraft.trainer_module.settings import TaskSettings
@@ -54,6 +60,33 @@ class TaskMetric(metric_types.Metric):
         return config | {"task": self._task}
 
 
+class TaskBetterThanConstant(TaskMetric):
+    """Confidence, 0 to 1, that a model is better than the constant of its task.
+
+    It is 0 where a value is not a finite number. Also gives the text of the ``Comparison``.
+    """
+
+    def __init__(self, task: Mapping[str, Any], name: str = BETTER_THAN_CONSTANT):
+        """Refers to the task; see :class:`TaskMetric`."""
+
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            sums_key = key._replace(name="_paired_sums")
+            text_key = key._replace(name=COMPARISON)
+            sums = metric_types.MetricComputation(
+                [sums_key], preprocessors=None, combiner=_PairedSums(sums_key, config)
+            )
+
+            def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, Any]:
+                found = Comparison.of(TaskSettings.model_validate(task).found, metrics[sums_key])
+                return {key: found.confidence, text_key: json.dumps(found)}
+
+            keys = [key, text_key]
+            return [sums, metric_types.DerivedMetricComputation(keys=keys, result=result)]
+
+        metric_types.Metric.__init__(self, per_key(compute), name=name)
+        self._task = task
+
+
 class SampledPredictions(metric_types.Metric):
     """The numbers of ``Task.sampled`` for some examples, as text: see ``read_sampled``.
 
@@ -64,7 +97,7 @@ class SampledPredictions(metric_types.Metric):
         super().__init__(combined(_SampleCombiner), name=name)
 
 
-for each in (TaskMetric, SampledPredictions):
+for each in (TaskMetric, TaskBetterThanConstant, SampledPredictions):
     metric_types.register_metric(each)
 
 
@@ -114,6 +147,38 @@ class _SumsCombiner(_Combiner):
         for sums in accumulators:
             merged = merged + sums
         return merged
+
+
+class _PairedSums(_Combiner):
+    """Sums over the examples of the signature's output ``constant``.
+
+    float64 ``[9]``: weights; squared weights; weighted values of the model, and of the constant;
+    differences of both, and their squares, with the squared weight; examples in which the model's
+    value is greater, and in which it is less; and, a product, whether each difference is -1, 0 or 1
+    and each weight 1.
+    """
+
+    def create_accumulator(self) -> Sums:
+        return np.array([0.0] * 8 + [1.0])
+
+    def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
+        outputs = self._outputs(element)
+        if "constant" not in outputs:  # of a model that another run_fn exported
+            return accumulator * np.nan
+        weight, model, constant = outputs["constant"].astype(np.float64)
+        if not weight:
+            return accumulator
+        square, difference = weight**2, model - constant
+        accumulator[:8] += (
+            *(weight, square, weight * model, weight * constant),
+            *(square * difference, square * difference**2, difference > 0, difference < 0),
+        )
+        accumulator[8] *= weight == 1 and difference in (-1, 0, 1)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
+        given = np.stack([self.create_accumulator(), *accumulators])
+        return np.append(given[:, :8].sum(axis=0), given[:, 8].prod())
 
 
 Row = tuple[int, dict[str, float]]

@@ -193,6 +193,7 @@ def _quality(
         monitor=evaluation.monitor,
         slices=evaluation.slices,
         sampled=evaluation.sampled,
+        comparison=evaluation.comparison,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
+    BETTER_THAN_CONSTANT,
     EXAMPLE_COUNT,
     Bounds,
     CalibrationBin,
@@ -61,6 +62,8 @@ class Quality:
     slices: Sequence[Slice] = ()
     sampled: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
     """Numbers of some examples, by name: see ``Task.sampled``."""
+    comparison: str = ""
+    """By how much the model is better than a constant, or is not; empty: it was not compared."""
 
     @property
     def value(self) -> float:
@@ -74,8 +77,8 @@ class Quality:
 
     @property
     def others(self) -> dict[str, float]:
-        """The other metrics."""
-        left_out = (self.monitor, EXAMPLE_COUNT)
+        """The other metrics; sentences tell the confidence of ``comparison``."""
+        left_out = (self.monitor, EXAMPLE_COUNT, BETTER_THAN_CONSTANT)
         return {name: value for name, value in self.metrics.items() if name not in left_out}
 
     @property

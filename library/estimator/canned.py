@@ -336,7 +336,7 @@ def _head(
             raise SettingError("label_vocabulary", label_vocabulary, problem, use)
     try:
         if n_classes is None:
-            return heads.RegressionHead(columns, label, weight)
+            return heads.RegressionHead(columns, label, weight, "none")
         if n_classes == 2:
             return heads.BinaryHead(columns, label, weight, label_vocabulary)
         return heads.ClassHead(columns, label, weight, n_classes, label_vocabulary)

@@ -6,6 +6,7 @@ Loss and metrics are those of the tasks on tables. Imports no TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Nest
 
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
+"""Estimator has its own defaults."""
+
+
 class RegressionHead(Regression):
-    """The task of the regressors."""
+    """The task of the regressors. Estimator does not scale labels."""
+
+    train_defaults = _NONE
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``predictions``: float32 ``[batch, 1]``."""
@@ -32,6 +39,8 @@ class RegressionHead(Regression):
 
 class BinaryHead(BinaryClassification):
     """The task of the classifiers of two classes: one logit."""
+
+    train_defaults = _NONE
 
     def __init__(
         self,
@@ -68,6 +77,8 @@ class BinaryHead(BinaryClassification):
 
 class ClassHead(Classification):
     """The task of the classifiers of more classes."""
+
+    train_defaults = _NONE
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits``, ``probabilities`` ``[batch, classes]``; ``class_ids``, ``classes``

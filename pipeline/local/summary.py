@@ -163,6 +163,7 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         result = evaluation(outputs["Evaluator"], names)
         fields["metrics"], fields["monitor"] = result.metrics, result.monitor
         fields["not_blessed_because"] = result.failures
+        fields["comparison"] = result.comparison
         fields["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:
         fields["pushed"] = pushed_to(outputs["Pusher"])

@@ -60,7 +60,7 @@ class EvaluateSettings(Settings):
     better_than_constant: bool = Field(
         True,
         description="also require that, with 95 % confidence, the model is better than always "
-        "answering the most frequent class; only for tasks with classes",
+        "giving the best constant answer, such as the most frequent class or the mean of the label",
     )
     not_worse: bool = Field(
         True,

@@ -281,3 +281,23 @@ def test_augment_of_a_task_that_does_not_augment(name, messages):
 def test_augment_of_a_task_that_augments():
     settings = TrainingSettings.model_validate({"task": {"name": "unet"}})
     assert settings.train.augment == "crop,flip"
+
+
+TABLE = {"name": "regression", "args": {"features": {"a": "numeric"}, "label": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "expected"),
+    [
+        (TABLE, {}, ("dnn_64_32", "adamw", 0.003, "one_cycle", 32, 30)),
+        (TABLE, {"optimizer": "sgd"}, ("dnn_64_32", "sgd", 0.02, "cosine", 32, 30)),
+        (TABLE, {"steps": 7, "learning_rate": 1}, ("dnn_64_32", "adamw", 1, "one_cycle", 32, None)),
+        ({"name": "taxi"}, {"epochs": 2}, ("dnn_64_32", "adamw", 0.003, "one_cycle", 32, 2)),
+        ({"name": "pictures"}, {}, ("cnn", "sgd", 0.02, "cosine", 128, None)),
+    ],
+)
+def test_a_table_has_defaults_of_its_own(task, train, expected):
+    found = TrainingSettings.model_validate({"task": task, "train": train})
+    names = ("model", "optimizer", "learning_rate", "schedule", "batch_size", "epochs")
+    assert tuple(getattr(found.train, name) for name in names) == expected
+    assert TrainingSettings.from_flat(found.flat()) == found

@@ -65,10 +65,44 @@ def first(
     files: Sequence[str], transform: tft.TFTransformOutput, count: int, task: Task = PICTURES
 ) -> Batch:
     """The first examples; fewer if there are not as many."""
+    features, found = _first(files, transform, count, task)
+    return task.batch(features, tf.ones([found]))
+
+
+def first_features(
+    files: Sequence[str], transform: tft.TFTransformOutput, task: Task
+) -> dict[str, tf.Tensor]:
+    """The transformed features of the first example, ``[1, …]``."""
+    return _first(files, transform, 1, task)[0]
+
+
+def of_first(
+    files: Sequence[str],
+    transform: tft.TFTransformOutput,
+    count: int,
+    batch_size: int,
+    task: Task,
+    function: Callable[[Batch], tf.Tensor],
+) -> tf.data.Dataset:
+    """``function`` of each batch of the first examples; computes only what it needs of them."""
+    paths = example_files.expand(files)
+    to_features = _feature_reader(paths[0], example_files.first(paths), transform, task)
+
+    @tf.autograph.experimental.do_not_convert
+    def of_records(records: tf.Tensor) -> tf.Tensor:
+        return function(task.batch(to_features(records), tf.ones([tf.size(records)])))
+
+    batches = example_files.records(paths).take(count).batch(batch_size)
+    return batches.map(of_records, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _first(
+    files: Sequence[str], transform: tft.TFTransformOutput, count: int, task: Task
+) -> tuple[dict[str, tf.Tensor], int]:
     paths = example_files.expand(files)
     to_features = _feature_reader(paths[0], example_files.first(paths), transform, task)
     records = next(iter(example_files.records(paths).batch(count)))
-    return task.batch(to_features(records), tf.ones([len(records)]))
+    return to_features(records), len(records)
 
 
 def train_dataset(

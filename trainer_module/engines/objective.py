@@ -41,7 +41,7 @@ class Objective:
 
     def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The sums of all metrics: ``[size]``; of a mixed example, by its larger share."""
-        targets = mixing.main(batch.targets)
+        outputs, targets = self.task.own_unit(outputs, mixing.main(batch.targets))
         return tf.concat(
             [each.sums(outputs, targets, batch.weights, self.dtype) for each in self._metrics]
             or [tf.zeros([0], self.dtype)],

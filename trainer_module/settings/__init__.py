@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -26,6 +27,13 @@ class TrainingSettings(Settings):
     task: TaskSettings = Field(default_factory=TaskSettings)
     train: TrainSettings = Field(default_factory=TrainSettings, validate_default=True)
     parallel: ParallelSettings = Field(default_factory=ParallelSettings)
+
+    @field_validator("train")
+    @classmethod
+    def _of_task(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
+        """The task's own defaults."""
+        task = info.data.get("task")
+        return train if task is None else train.with_defaults(task.found.train_defaults)
 
     @field_validator("train")
     @classmethod
@@ -59,6 +67,7 @@ class TrainingSettings(Settings):
                 f"has no effect: the task {self.task.name} has no classes",
                 "train.label_smoothing: 0",
             )
+        self._check_scaled_targets()
         self._check_elementwise()
         if self.train.test_time_augment and not self.task.found.mixes:
             raise SettingError(
@@ -80,6 +89,18 @@ class TrainingSettings(Settings):
         if self.train.steps is not None:  # epochs are known with the data
             rules.check_watched(self.train.steps, self.parallel)
         return self
+
+    def _check_scaled_targets(self) -> None:
+        """A loss of ratios or logarithms needs targets in their own unit."""
+        for name, _ in self.train.losses.values():
+            if registries.LOSSES.get(name).needs_zero and self.task.found.scales_targets:
+                raise SettingError(
+                    "train.loss",
+                    name,
+                    f"needs labels in their own unit, but the task {self.task.name} scales them to "
+                    "mean 0 and variance 1",
+                    "task.args.label_scale: none",
+                )
 
     def _check_elementwise(self) -> None:
         """An optimizer that divides weights takes each entry by itself."""
@@ -112,6 +133,10 @@ class TrainingSettings(Settings):
     def resolved(self, schema_path: str) -> Self:
         """A copy whose task needs no schema for its loss."""
         return self.model_copy(update={"task": self.task.resolved(schema_path)})
+
+    def fitted(self, features: Mapping[str, Any]) -> Self:
+        """A copy whose task knows what Transform found; ``features``: see ``Task.fitted``."""
+        return self.model_copy(update={"task": self.task.fitted(features)})
 
     @property
     def definite(self) -> Self:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.trainer_module import registries
@@ -45,7 +46,15 @@ class TaskSettings(Settings):
         arguments = self.found.resolved_args(self.args or {}, schema_path)
         return TaskSettings(name=self.name, args=dict(arguments))
 
+    _fitted: Any = PrivateAttr(None)
+
+    def fitted(self, features: Mapping[str, Any]) -> TaskSettings:
+        """The settings with what the data says, see ``Task.fitted``. No setting shows it."""
+        copied = self.model_copy()
+        copied._fitted = self.found.fitted(features)
+        return copied
+
     @property
     def found(self) -> Any:
         """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
-        return registries.task(self.name, self.args)
+        return self._fitted or registries.task(self.name, self.args)

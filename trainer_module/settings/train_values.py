@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from typing_extensions import Self
@@ -85,6 +86,15 @@ class TrainValues(TrainFields):
     def steps_of_epoch(self, num_examples: int) -> int:
         """Steps of one pass over the train split, rounded."""
         return max(1, round(num_examples / self.batch_size))
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
+        """A copy with ``Task.train_defaults``."""
+        given = set(self.model_fields_set)
+        if "steps" in given:
+            given.add("epochs")
+        if "optimizer" in given:
+            given |= {"learning_rate", "schedule"}
+        return self.model_copy(update={k: v for k, v in defaults.items() if k not in given})
 
     def without_initial_weights(self) -> Self:
         """A copy without initial weights."""

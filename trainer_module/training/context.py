@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -14,6 +15,8 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import constant as constants
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
@@ -26,6 +29,19 @@ from stagecraft.trainer_module.training import views
 
 _CHECKED = 4
 """Examples for the checks of a loss and of views."""
+
+
+_COUNTED = 100_000
+"""Examples from which a task's constant is found: its error is less than any eval split shows."""
+
+
+def fitted(fn_args: Any, settings: TrainingSettings) -> TrainingSettings:
+    """The settings with a task that knows what Transform found; TensorFlow's devices are set."""
+    task = settings.task.found
+    if type(task).fitted is Task.fitted:
+        return settings
+    transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+    return settings.fitted(input_data.first_features(fn_args.train_files, transform, task))
 
 
 class TrainingContext:
@@ -98,6 +114,24 @@ class TrainingContext:
             specs = self.task.input_specs(self._arguments)
             _, outputs = self._first_outputs()
             views.verify(self._train.test_time_augment, self.task, specs, outputs)
+
+    def constant_sums(self) -> np.ndarray | None:
+        """The sums of ``Task.constant`` over the train split; None: the task has no constant.
+
+        Of a large split, it reads the first examples: an ExampleGen shuffles.
+        """
+        constant = self.task.constant()
+        if constant is None:
+            return None
+        sums = input_data.of_first(
+            self._train_files,
+            self.transform,
+            _COUNTED,
+            self._batch_size,
+            self.task,
+            lambda batch: constant.sums(batch.targets, constants.weights(self.task, batch)),
+        )
+        return np.sum(list(sums.as_numpy_iterator()), axis=0)
 
     def _first_outputs(self) -> tuple[Batch, Nest]:
         """The first examples, and a new model's outputs for them."""

@@ -23,6 +23,9 @@ For a task that is no classification by label (``Task.class_label``):
                          weights        float32 [batch], of the examples
                          key            int64   [batch], a hash of the example
                          sampled_NAME   float32 [batch], of Task.sampled
+                         constant       [batch, 3], with Task.constant: the example's weight when
+                                        both are compared; the metric of constant.judge, or the
+                                        loss, of the model, and of the constant; dtype as metrics
 
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
 paths, in the same order.
@@ -45,6 +48,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import constant as constants
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
@@ -65,6 +69,7 @@ def export(
     schema_path: str,
     *,
     losses: Losses | None = None,
+    constant: np.ndarray | None = None,
     with_keras: bool = False,
     test_time_augment: str | None = None,
 ) -> None:
@@ -77,6 +82,8 @@ def export(
         weights: variable path -> value, as ``Engine.weights`` returns them.
         schema_path: TFDV schema (text proto), for the names of classes.
         losses: of the training; None: those of the task.
+        constant: the sums of ``Task.constant`` over the train split; None: the signature
+            ``evaluation`` has no output ``constant``.
         with_keras: also write ``assets.extra/model.keras``, without test-time augmentation.
         test_time_augment: of the settings; all signatures of the model then give, and evaluate, the
             mean of the logits of several views.
@@ -95,7 +102,9 @@ def export(
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
-    signatures = _signatures(served, task, losses or chosen.make(task, TrainSettings()))
+    losses = losses or chosen.make(task, TrainSettings())
+    evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
+    signatures = _signatures(served, task, evaluate)
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
@@ -134,18 +143,21 @@ def _served(
     task: Task,
     schema_path: str,
 ) -> Served:
+    def in_own_unit(inputs: Nest) -> Nest:
+        return task.own_unit(call(inputs), None)[0]
+
     def predict(raw: Tensors) -> Tensors:
         inputs = task.batch(transform(raw), weights=None).inputs
-        return task.outputs(call(inputs), schema_path)
+        return task.outputs(in_own_unit(inputs), schema_path)
 
     raw_spec = graph.raw_feature_spec()
     return Served(
-        predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+        predict, transform, in_own_unit, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
     )
 
 
 def _signatures(
-    served: Served, task: Task, losses: Losses
+    served: Served, task: Task, evaluate: Callable[[Batch], Tensors]
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     transform, raw_spec = served.transform, served.raw_spec
 
@@ -161,8 +173,7 @@ def _signatures(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        outcome = evaluated(served.call, batch, task, losses)
-        return {**outcome, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+        return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     functions = {
@@ -178,20 +189,51 @@ def _signatures(
     }
 
 
-def evaluated(call: Callable[[Nest], Nest], batch: Batch, task: Task, losses: Losses) -> Tensors:
-    """What the Evaluator adds up, of each example; ``call`` maps inputs to outputs."""
+def evaluated(
+    call: Callable[[Nest], Nest],
+    batch: Batch,
+    task: Task,
+    losses: Losses,
+    constant: np.ndarray | None = None,
+) -> Tensors:
+    """What the Evaluator adds up, of each example.
+
+    Args:
+        call: maps inputs to outputs.
+        constant: the sums of ``Task.constant``.
+    """
     outputs = call(batch.inputs)
     dtype = metric.dtype_of_sums(task.metrics(), tf.float32)
-    terms = [each.terms(outputs, batch.targets, dtype) for each in task.metrics()]
+    own = task.own_unit(outputs, batch.targets)
+    terms = [each.terms(*own, dtype) for each in task.metrics()]
     found = {
         "loss": losses(outputs, batch.targets, tf.float32, False),
         "weights": batch.weights,
-        **{f"sampled_{name}": x for name, x in task.sampled(outputs, batch.targets).items()},
+        **{f"sampled_{name}": x for name, x in task.sampled(*own).items()},
     }
-    return {
-        **{name: tf.cast(value, tf.float32) for name, value in found.items()},
-        **({"metrics": tf.concat(terms, axis=1)} if terms else {}),
-    }
+    result = {name: tf.cast(value, tf.float32) for name, value in found.items()}
+    if terms:
+        result["metrics"] = tf.concat(terms, axis=1)
+    if constant is not None:
+        result["constant"] = _compared(outputs, batch, task, losses, constant, dtype)
+    return result
+
+
+def _compared(
+    outputs: Nest, batch: Batch, task: Task, losses: Losses, sums: np.ndarray, dtype: tf.DType
+) -> tf.Tensor:
+    """``[weight, value of the model, value of the constant]`` of each example."""
+    decisive, of_constant = constants.judge(task), task.constant()
+    assert of_constant is not None
+
+    def value(outputs: Nest) -> tf.Tensor:
+        if decisive is None:
+            return losses(outputs, batch.targets, dtype, False)
+        return decisive.terms(*task.own_unit(outputs, batch.targets), dtype)[:, 0]
+
+    pair = value(outputs), value(of_constant.outputs(sums, batch.targets))
+    columns = (constants.weights(task, batch), *pair)
+    return tf.stack([tf.cast(column, dtype) for column in columns], axis=1)
 
 
 def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from stagecraft.components.evaluator.evaluation import MAX, MIN
+from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, MAX, MIN
 from stagecraft.components.report.pages.formats import metric, number, percent, title
 from stagecraft.components.report.report_data import Quality, ReportData
 
@@ -24,7 +24,7 @@ def verdict(report: ReportData) -> str:
         text += f". Blessed and pushed as version {report.pushed_version}."
     else:
         text += ". Blessed, not pushed."
-    return f"{text} {failed}".rstrip()
+    return " ".join(filter(None, (text, compared_with_constant(quality), failed)))
 
 
 def failure(report: ReportData) -> str:
@@ -35,6 +35,13 @@ def failure(report: ReportData) -> str:
         without = " without --fresh" if "--fresh" in shlex.split(report.command) else ""
         return f"{component.name} was stopped. To resume the run, repeat the same command{without}."
     return f"{component.name} failed: {component.cause.rstrip('.') or 'unknown cause'}."
+
+
+def compared_with_constant(quality: Quality) -> str:
+    """By how much the model is better than a constant; empty if the verdict says it."""
+    if not quality.comparison or quality.comparison in quality.failures:
+        return ""
+    return f"{quality.comparison[0].upper()}{quality.comparison[1:]}."
 
 
 def compared(quality: Quality) -> str:
@@ -57,7 +64,7 @@ def required(quality: Quality) -> str:
         f"{name} {words} {metric(name, bounds[bound])}"
         for name, bounds in quality.thresholds.items()
         for bound, words in ((MIN, "at least"), (MAX, "at most"))
-        if bound in bounds
+        if bound in bounds and name != BETTER_THAN_CONSTANT
     ]
     return f"Required: {', '.join(texts)}." if texts else ""
 

@@ -86,6 +86,9 @@ def as_fields(
             lines.append(("pushed", _pushed(report)))
         else:
             lines.append(("pushed", "no: the Pusher pushes only a blessed model"))
+        comparison = report.get("comparison")
+        if comparison and comparison not in report.get("not_blessed_because", ()):
+            lines.append(("constant", comparison))
     if report.get("timeline"):
         lines.append(("timeline", _timeline(report["timeline"])))
     elif settings.parallel.timeline_step and state.nodes["Trainer"].state == "done":
@@ -110,9 +113,9 @@ def _time(seconds: float, start_up: float | None) -> str:
 
 def _headline(metrics: dict[str, float], monitor: str) -> tuple[str, str]:
     """The metric that the task monitors, and the others beside it."""
-    others = {name: name for name in metrics if name not in (monitor, EXAMPLE_COUNT)}
-    has_classes = TOP_3 in metrics or BETTER_THAN_CONSTANT in metrics
-    names = _OF_CLASSES if has_classes else others
+    left_out = (monitor, EXAMPLE_COUNT, BETTER_THAN_CONSTANT)
+    others = {name: name for name in metrics if name not in left_out}
+    names = _OF_CLASSES if TOP_3 in metrics else others
     extra = [f"{shown} {short(metrics[key])}" for key, shown in names.items() if key in metrics]
     value = number(metrics[monitor]) if monitor in metrics else "unknown"
     return monitor, value + (f" ({', '.join(extra)})" if extra else "")

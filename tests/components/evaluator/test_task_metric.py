@@ -20,7 +20,12 @@ from tfx.utils import json_utils, proto_utils
 from stagecraft.components.evaluator import task_metric
 from stagecraft.components.evaluator.baseline_check import BaselineError
 from stagecraft.components.evaluator.component import Executor
-from stagecraft.components.evaluator.evaluation import FINITE, Evaluation, read_sampled
+from stagecraft.components.evaluator.evaluation import (
+    BETTER_THAN_CONSTANT,
+    FINITE,
+    Evaluation,
+    read_sampled,
+)
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.evaluator.task_metric import SampledPredictions
 from stagecraft.components.report.collect import collect
@@ -92,6 +97,11 @@ def expected(weights: tuple[float, float], region: str | None = None) -> dict[st
     return {"mse": mse, "mae": mae, "loss": mse, "example_count": float(len(given))}
 
 
+def measured(metrics: dict[str, float]) -> dict[str, float]:
+    """Without the confidence of the comparison with a constant."""
+    return {name: value for name, value in metrics.items() if name != BETTER_THAN_CONSTANT}
+
+
 @pytest.fixture(scope="module")
 def blessed(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Folder of a model that is better than the last one, of its evaluation and its blessing."""
@@ -112,15 +122,17 @@ def blessed(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pat
 def test_metrics_slices_and_bounds(blessed):
     found = read_evaluation(str(blessed / "evaluation"))
     # float32 of the model's output, up to 7, squared.
-    assert found.metrics == pytest.approx(expected(GOOD), rel=1e-5)
+    assert measured(found.metrics) == pytest.approx(expected(GOOD), rel=1e-5)
     assert found.changes["mse"] == pytest.approx(expected(GOOD)["mse"] - expected(BAD)["mse"])
     assert found.monitor == "mse" and found.confusion == [] and found.mistakes == []
     assert {(each.feature, each.value) for each in found.slices} == {
         ("region", region) for region in houses_task.REGIONS
     }
     for each in found.slices:
-        assert each.metrics == pytest.approx(expected(GOOD, each.value), rel=1e-5, abs=1e-9)
-    assert found.thresholds == {"mse": {"max": 0.5}, "mae": {"min": 0.01, "max": 1.0}}
+        of_slice = expected(GOOD, each.value)
+        assert measured(each.metrics) == pytest.approx(of_slice, rel=1e-5, abs=1e-9)
+    enough = {BETTER_THAN_CONSTANT: {"min": 0.95}}
+    assert found.thresholds == {"mse": {"max": 0.5}, "mae": {"min": 0.01, "max": 1.0}} | enough
     assert sorted(found.sampled) == ["actual", "predicted", "weight"]
     assert len(found.sampled["actual"]) == 60 and set(found.sampled["weight"]) == {1, 2}
 
@@ -157,6 +169,7 @@ def test_the_report_shows_it(blessed, data):
     assert re.findall(r'<section id="([\w-]+)"', text) == [
         "residuals", "slices", "data", "lineage", "reproduce",
     ]  # fmt: skip
+    assert "is better than always answering the mean price (mse" in text
     assert "Predicted against actual" in text and "Metrics by region" in text
     assert "images" not in text and "60 eval" in text
     assert report.task.noun == "examples" and not report.task.higher_is_better
@@ -192,8 +205,42 @@ def test_a_baseline_with_other_metrics_is_no_baseline(data, tmp_path):
 def test_a_loss_that_is_no_number(data, tmp_path, messages):
     blessed, found = evaluate(tmp_path, data, (np.nan, 1.0))
     assert not blessed
-    [why] = found.failures
-    messages.check(why)
+    for why in sorted(found.failures):
+        messages.check(why)
+    assert len(found.failures) == 2 and found.comparison in found.failures
+
+
+def of_constant() -> float:
+    """The mse of the mean price of the train split, on the eval split."""
+    train, given = houses_task.rows(60), houses_task.rows(60, seed=2)
+    mean = np.average(*zip(*((row["price"], row["count"]) for row in train), strict=True))
+    pairs = [((row["price"] - mean) ** 2, row["count"]) for row in given]
+    return float(np.average(*zip(*pairs, strict=True)))
+
+
+def test_by_how_much_a_model_beats_the_constant(blessed, messages):
+    found = read_evaluation(str(blessed / "evaluation"))
+    assert found.metrics[BETTER_THAN_CONSTANT] > 0.999
+    assert f"(mse {of_constant():.4f})" in found.comparison
+    messages.check(found.comparison)
+
+
+@pytest.mark.parametrize(
+    ("weights", "better_than_constant"),
+    [
+        ((0.0, 1.5), True),
+        pytest.param((0.0, 1.5), False, marks=pytest.mark.slow),
+        pytest.param((0.1, 2.0), True, marks=pytest.mark.slow),  # a little better than the mean
+    ],
+)
+def test_a_first_model_must_beat_the_constant(
+    weights, better_than_constant, data, tmp_path, messages
+):
+    blessed, found = evaluate(tmp_path, data, weights, better_than_constant=better_than_constant)
+    assert found.metrics[BETTER_THAN_CONSTANT] < 0.95
+    assert blessed is not better_than_constant
+    assert found.failures == ([found.comparison] if better_than_constant else [])
+    messages.check(found.comparison)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from typing_extensions import Self
+
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.data.batch import Batch, Nest
+    from stagecraft.trainer_module.data.tasks.constant import Constant
     from stagecraft.trainer_module.data.tasks.metric import Metric
     from stagecraft.trainer_module.settings import TrainSettings
 
@@ -164,6 +167,32 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
+    def fitted(self, features: Mapping[str, Any]) -> Self:
+        """The task with what it must know of the train split: by default itself.
+
+        Args:
+            features: transformed, of the first example, ``[1, …]``.
+        """
+        return self
+
+    scales_targets: bool = False
+    """Whether targets and outputs may be shifted and scaled, so that a loss that depends on their
+    zero makes no sense."""
+
+    def own_unit(self, outputs: Nest, targets: Nest) -> tuple[Nest, Nest]:
+        """Outputs and targets for :meth:`outputs`, :meth:`metrics` and :meth:`sampled`.
+
+        By default, these are those that the loss compares.
+
+        Args:
+            targets: None: there are none, as in a request to the exported model.
+        """
+        return outputs, targets
+
+    train_defaults: Mapping[str, Any] = MappingProxyType({})
+    """Values of settings of ``train`` for which the user sets none, by name. Those of the learning
+    rate belong to the optimizer: if the user sets it, they have no effect."""
+
     smooths: bool = True
     """Whether :meth:`losses` uses ``train.label_smoothing``; False where there are no classes."""
 
@@ -212,6 +241,14 @@ class Task(Entry):
     @abc.abstractmethod
     def metrics(self) -> Sequence[Metric]:
         """The metrics of training and evaluation, besides the loss."""
+
+    def constant(self) -> Constant | None:
+        """The best answer without a look at the inputs, for ``evaluate.better_than_constant``.
+
+        By default none: the Evaluator then does not check this. A task with a :attr:`class_label`
+        needs none, because the Evaluator counts the most frequent class.
+        """
+        return None
 
     def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
         """Numbers per example, by name, that the report shows for some examples; none by default.

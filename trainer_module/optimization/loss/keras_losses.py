@@ -32,6 +32,9 @@ _SPARSE = ("CTC", "SparseCategoricalCrossentropy")
 _OF_PROBABILITIES = ("CategoricalGeneralizedCrossEntropy", "Dice", "KLDivergence", "Tversky")
 """Classes for probabilities that have no argument ``from_logits``."""
 
+_OF_DIFFERENCES = ("Huber", "LogCosh", "MeanAbsoluteError", "MeanSquaredError")
+"""Classes that depend on the difference of targets and outputs alone."""
+
 _SHORT = {
     "bce": "binarycrossentropy",
     "kld": "kldivergence",
@@ -62,6 +65,11 @@ class OfKeras(Loss):
     def smooths(self) -> bool:  # type: ignore[override]
         """Whether the class has the argument ``label_smoothing``."""
         return _SMOOTHING in self._known
+
+    @property
+    def needs_zero(self) -> bool:  # type: ignore[override]
+        """Whether the loss depends on more than the difference of targets and outputs."""
+        return self.class_name not in _OF_DIFFERENCES
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Checks the names against the class's signature, without importing Keras."""

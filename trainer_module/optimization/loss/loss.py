@@ -27,6 +27,9 @@ class Loss(Entry):
     smooths: bool = False
     """Whether ``train.label_smoothing`` has an effect."""
 
+    needs_zero: bool = False
+    """Whether the loss makes no sense for targets that are shifted and scaled."""
+
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Checks the names in ``train.loss_args``; imports no Keras.
 

@@ -164,6 +164,19 @@ def test_what_would_bless_a_model_that_is_no_better_than_a_constant(stagecraft):
     assert "better_than_constant" not in off.stdout
 
 
+@pytest.mark.parametrize("is_reason", [True, False])
+def test_the_comparison_with_a_constant_is_shown_once(stagecraft, is_reason):
+    why = "mse 8.5 is not better than always answering the mean (mse 8.3)"
+    metrics = {"mse": 8.5, "better_than_constant": 0.25}
+    more = {"blessed": False, "not_blessed_because": [why]} if is_reason else {}
+    events = reporting(metrics=metrics, monitor="mse", comparison=why, **more)
+    lines = [" ".join(line.split()) for line in stagecraft("run", fake=events).stdout.splitlines()]
+    assert "mse 8.5000" in lines
+    assert [line for line in lines if why in line] == [
+        f"blessed no: {why}" if is_reason else f"constant {why}"
+    ]
+
+
 def test_metrics_of_another_task(stagecraft):
     metrics = {"mse": 1.5, "mae": 0.75, "loss": 1.5, "example_count": 9.0}
     result = stagecraft("run", fake=reporting(metrics=metrics, monitor="mse"))

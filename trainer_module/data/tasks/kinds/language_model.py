@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas import features as names
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
+from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -114,6 +115,10 @@ class LanguageModel(Task):
             counts.Ratio("perplexity", _nats, math.exp, higher_is_better=False),
         )
 
+    def constant(self) -> Frequencies:
+        """The frequencies of the tokens."""
+        return Frequencies(self._size, "the frequencies of the tokens", _is_token)
+
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``continue_text``: continues ``prompts`` by a fixed number of tokens.
 
@@ -200,8 +205,12 @@ def _over_tokens(values: Any, targets: Any) -> tuple[Any, Any]:
     """
     import tensorflow as tf
 
-    is_token = tf.cast(targets != 0, values.dtype)
+    is_token = tf.cast(_is_token(targets), values.dtype)
     return tf.reduce_sum(values * is_token, axis=1), tf.reduce_sum(is_token, axis=1)
+
+
+def _is_token(targets: Any) -> Any:
+    return targets != 0
 
 
 def _nats(outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:

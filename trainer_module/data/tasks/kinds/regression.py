@@ -25,8 +25,9 @@ class SampleRegression(Regression):
         features: Mapping[str, Column | str | Mapping[str, Any]] | None = None,
         label: str = "y",
         weight: str | None = None,
+        label_scale: str = "z_score",
     ):
-        """See :class:`~stagecraft.trainer_module.data.tasks.tables.table.Table`."""
+        """See :class:`~stagecraft.trainer_module.data.tasks.tables.regression.Regression`."""
         self._is_sample = features is None
         if features is None:
             self.schema_file = SCHEMA_FILE
@@ -34,7 +35,7 @@ class SampleRegression(Regression):
                 **{f"x{number}": Numeric() for number in range(1, 5)},
                 "ore": Vocabulary(size=10),
             }
-        super().__init__(features, label, weight)
+        super().__init__(features, label, weight, label_scale)
 
     def sample(self) -> Iterable[Mapping[str, Any]] | None:
         """``y``: a plane, a product and noise of the deviation 0.5; a tenth of ``x4`` is missing.

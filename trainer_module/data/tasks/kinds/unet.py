@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
+from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ class Segmentation(Task):
         """``accuracy``, the share of right pixels, and ``mean_iou``."""
         accuracy = metric.Mean("accuracy", softmax.is_correct)
         return (accuracy, counts.MeanIoU(self._classes))
+
+    def constant(self) -> Frequencies:
+        """The frequencies of the pixels' classes."""
+        return Frequencies(self._classes, "the frequencies of the pixels' classes")
 
 
 UNET = Segmentation()

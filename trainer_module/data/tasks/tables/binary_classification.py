@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric
+from stagecraft.trainer_module.data.tasks.constant import Frequency
 from stagecraft.trainer_module.data.tasks.tables.column import Column
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
@@ -126,6 +127,10 @@ class BinaryClassification(Table):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of right answers, and the area under the ROC curve."""
         return (metric.Mean("accuracy", _is_correct), AUC())
+
+    def constant(self) -> Frequency:
+        """The frequency of the class 1."""
+        return Frequency("the frequency of the class 1")
 
     def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
         """``probability`` of the class 1, and ``actual``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric, softmax
+from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.tables.column import Column, places
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
@@ -107,6 +108,10 @@ class Classification(Table):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", _is_correct),)
+
+    def constant(self) -> Frequencies:
+        """The most frequent class, and the frequencies."""
+        return Frequencies(self.num_classes, "the most frequent class")
 
 
 def class_numbers(raw: Any, label: str, count: int, vocabulary: Sequence[Any] | None) -> Any:

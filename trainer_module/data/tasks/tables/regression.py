@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from typing_extensions import Self
+
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks.constant import Mean
+from stagecraft.trainer_module.data.tasks.tables.column import Column
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
 if TYPE_CHECKING:
@@ -15,14 +21,115 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
 
 
+SCALES = ("z_score", "none")
+"""Values of ``task.args.label_scale``."""
+
+
+class Scaling(NamedTuple):
+    """How Transform scaled the label: ``(label - mean) / deviation``."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
 class Regression(Table):
-    """Squared error of a float label, in the label's own unit."""
+    """Squared error of a float label.
+
+    With ``label_scale: z_score``, the targets and the model's outputs are in standard deviations of
+    the train split, from its mean; so is the loss. Metrics and the exported model's predictions are
+    in the label's own unit.
+    """
 
     name = "regression"
     description = "a number from columns of a table"
     monitor = "mse"
     smooths = False
     report_sections = ("residuals", "features")
+
+    def __init__(
+        self,
+        features: Mapping[str, Column | str | Mapping[str, Any]],
+        label: str,
+        weight: str | None = None,
+        label_scale: str = "z_score",
+    ):
+        """Declares the columns; see :class:`Table`.
+
+        Args:
+            label_scale: ``z_score``: Transform scales the label to mean 0 and variance 1 over the
+                train split; ``none``: the model learns the label itself.
+
+        Raises:
+            SettingError: an argument is invalid.
+        """
+        super().__init__(features, label, weight)
+        if label_scale not in SCALES:
+            use = " or ".join(SCALES)
+            raise SettingError("task.args.label_scale", label_scale, "is unknown", use)
+        self.label_scale = label_scale
+        self._scaling = Scaling()
+        if self._scaling_feature in (*self._inputs, *self._sources, weight):
+            raise SettingError(
+                "task.args.label",
+                label,
+                f"is scaled with the help of a feature {self._scaling_feature}, a name that is "
+                "taken",
+                "another name for that feature, or task.args.label_scale: none",
+            )
+
+    @property
+    def _scaling_feature(self) -> str:
+        """The transformed feature that holds the :class:`Scaling`: float32 ``[batch, 2]``."""
+        return f"{self.label}_scaling"
+
+    @property
+    def scales_targets(self) -> bool:  # type: ignore[override]
+        """Whether ``label_scale`` is on."""
+        return self.label_scale != "none"
+
+    def to_label(self, raw: Any) -> Any:
+        """The label ``[batch]`` in its own unit: float64 if it will be scaled, else float32."""
+        import tensorflow as tf
+
+        raw = tf.reshape(raw, [-1])
+        return tf.cast(raw, tf.float64) if self.scales_targets else super().to_label(raw)
+
+    def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """As in the base class; with ``label_scale``, a z-score as label, and its scaling."""
+        import tensorflow as tf
+
+        result = super().preprocess(inputs)
+        if self.scales_targets:
+            label = tf.cast(result[self.label], tf.float64)
+            mean, deviation = _moments(label)
+            scaling = tf.cast(tf.stack([mean, deviation]), tf.float32)
+            result[self.label] = tf.cast((label - mean) / deviation, tf.float32)
+            result[self._scaling_feature] = tf.tile(scaling[tf.newaxis], [tf.size(label), 1])
+        return result
+
+    def fitted(self, features: Mapping[str, Any]) -> Self:
+        """A copy that knows how Transform scaled the label: not, without such a feature."""
+        if self._scaling_feature not in features:
+            return self
+        found = copy.copy(self)
+        found._scaling = Scaling(*map(float, features[self._scaling_feature][0]))
+        return found
+
+    def own_unit(self, outputs: Nest, targets: Nest) -> tuple[Nest, Nest]:
+        """Predictions and labels, float64 where they were scaled."""
+        import tensorflow as tf
+
+        mean, deviation = self._scaling
+        if self._scaling == Scaling():
+            return outputs, targets
+        return tuple(
+            None if each is None else mean + deviation * tf.cast(each, tf.float64)
+            for each in (outputs, targets)
+        )
+
+    def constant(self) -> Mean:
+        """The mean of the label."""
+        return Mean("the mean of the label")
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """Normal numbers."""
@@ -35,7 +142,7 @@ class Regression(Table):
         return {"prediction": tf.cast(outputs[:, 0], tf.float32)}
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """``(prediction - label) ** 2``."""
+        """``(prediction - label) ** 2``, both as :attr:`label_scale` makes them."""
         return _error(outputs, targets, dtype) ** 2
 
     def metrics(self) -> Sequence[metric.Metric]:
@@ -45,7 +152,7 @@ class Regression(Table):
         return (
             metric.Mean("mse", lambda *pair: _error(*pair) ** 2, higher_is_better=False),
             metric.Mean("mae", lambda *pair: tf.abs(_error(*pair)), higher_is_better=False),
-            R2(),
+            R2(self._scaling.mean),
         )
 
     def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
@@ -60,12 +167,16 @@ class R2(metric.Metric):
     size = 4
     cancels = True
 
+    def __init__(self, origin: float = 0.0):
+        """``origin``: near the mean of the labels, whose squares then stay small."""
+        self._origin = origin
+
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
-        """``[error ** 2, label, label ** 2, 1]`` of each example."""
+        """``[error ** 2, y, y ** 2, 1]`` of each example; ``y``: label minus ``origin``."""
         import tensorflow as tf
 
         squares = tf.cast(_error(outputs, targets, dtype) ** 2, dtype)
-        labels = tf.cast(targets, dtype)
+        labels = tf.cast(targets, dtype) - tf.cast(self._origin, dtype)
         return tf.stack([squares, labels, labels**2, tf.ones_like(labels)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
@@ -77,6 +188,19 @@ class R2(metric.Metric):
 
 _ROUNDING = 1e-12
 """More than the relative error of a sum in float64."""
+
+_CONSTANT = 1e-13
+"""A deviation below this share of the mean is the rounding of equal labels."""
+
+
+def _moments(label: Any) -> tuple[Any, Any]:
+    """Mean and deviation over the train split, float64 scalars; 1 if the labels are equal."""
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    mean, deviation = tft.mean(label), tf.sqrt(tft.var(label))
+    is_equal = deviation <= _CONSTANT * tf.abs(mean)
+    return mean, tf.where(is_equal, tf.ones_like(deviation), deviation)
 
 
 def _error(outputs: Any, targets: Any, dtype: Any = "float32") -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
@@ -32,6 +33,18 @@ class Table(Task):
     report_sections: Sequence[str] = ("features",)
 
     needs_schema = False
+
+    # With the labels and numbers that Transform scales, these train tables of 200 rows and more.
+    train_defaults: Mapping[str, Any] = MappingProxyType(
+        {
+            "model": "dnn_64_32",
+            "epochs": 30.0,
+            "batch_size": 32,
+            "optimizer": "adamw",
+            "learning_rate": 0.003,
+            "schedule": "one_cycle",
+        }
+    )
 
     def __init__(
         self,

@@ -1,0 +1,116 @@
+"""The paired test of a model against a constant, held against SciPy and against chance."""
+
+import types
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stagecraft.components.evaluator.evaluation import ENOUGH, Comparison
+from stagecraft.components.evaluator.task_metric import _PairedSums
+from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+
+NUMBER = Regression({"x": "numeric"}, "y")
+CLASSES = Classification({"x": "numeric"}, "y", num_classes=3)
+
+
+def compared(task, model, constant, weights=None, parts=1):
+    weights = np.ones(len(model)) if weights is None else weights
+    combiner = _PairedSums(types.SimpleNamespace(model_name=""), None)
+    sums = []
+    for rows in np.array_split(np.stack([weights, model, constant], axis=1), parts):
+        accumulator = combiner.create_accumulator()
+        for row in rows:
+            element = types.SimpleNamespace(get_predictions=lambda _, row=row: {"constant": row})
+            accumulator = combiner.add_input(accumulator, element)
+        sums.append(accumulator)
+    return Comparison.of(task, combiner.merge_accumulators(sums))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("shift", [-0.1, 0.02, 0.1, 0.5])
+def test_of_numbers_it_is_student_s(shift, parts):
+    draw = np.random.default_rng(1)
+    constant = draw.gamma(1, 2, 80)
+    model = constant + draw.normal(0, 0.6, 80) - shift
+    found = compared(NUMBER, model, constant, parts=parts)
+    expected = 1 - stats.ttest_1samp(constant - model, 0, alternative="greater").pvalue
+    assert found.metric == "mse"
+    assert found.model == pytest.approx(model.mean()) and found.constant == pytest.approx(
+        constant.mean()
+    )
+    better = model.mean() < constant.mean()
+    assert found.confidence == (pytest.approx(expected, rel=1e-6) if better else 0.0)
+
+
+def test_weights_are_not_more_examples():
+    draw = np.random.default_rng(2)
+    constant = draw.gamma(1, 2, 40)
+    model = constant - draw.normal(0.2, 1, 40)
+    once = compared(NUMBER, model, constant)
+    heavier = compared(NUMBER, model, constant, np.full(40, 7.0))
+    assert heavier.confidence == pytest.approx(once.confidence)
+    left_out = compared(
+        NUMBER, np.append(model, 9e9), np.append(constant, 0), np.append(np.ones(40), 0)
+    )
+    assert left_out == once
+
+
+@pytest.mark.parametrize(("won", "lost"), [(5, 0), (4, 0), (30, 20), (70, 50), (20, 30)])
+def test_of_whole_answers_it_is_the_sign_test(won, lost):
+    model = np.repeat([1, 0, 1, 0], [won, lost, 40, 10])
+    constant = np.repeat([0, 1, 1, 0], [won, lost, 40, 10])
+    found = compared(CLASSES, model, constant)
+    expected = stats.binom.cdf(won - 1, won + lost, 0.5) if won > lost else 0.0
+    assert found.metric == "accuracy" and found.confidence == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "constant"),
+    [
+        ([], []),
+        ([1.0], [2.0]),  # a single example shows nothing
+        ([1.0, 2.0], [1.0, 2.0]),
+        ([np.nan, 1.0], [2.0, 2.0]),
+        ([1.0, 1.0], [np.nan, 2.0]),
+        ([np.inf, 1.0], [2.0, 2.0]),
+        ([1.0, 1.0], [np.inf, 2.0]),
+        ([1e308, 1.0], [1e308, 1e308]),
+    ],
+)
+def test_undefined_or_equal_is_no_better(model, constant):
+    found = compared(NUMBER, np.array(model), np.array(constant))
+    assert found.confidence == 0
+
+
+def test_a_model_without_the_output_is_no_better():
+    combiner = _PairedSums(types.SimpleNamespace(model_name=""), None)
+    element = types.SimpleNamespace(get_predictions=lambda _: {"loss": np.ones(1)})
+    sums = combiner.add_input(combiner.create_accumulator(), element)
+    assert Comparison.of(NUMBER, sums).confidence == 0
+
+
+@pytest.mark.parametrize("count", [20, 200])
+@pytest.mark.parametrize("task", [NUMBER, CLASSES], ids=["mse", "accuracy"])
+def test_models_that_have_learned_nothing_are_blessed_once_in_twenty_at_most(task, count):
+    """Their answers do not depend on the labels, so the constant is at least as good."""
+    draw, runs = np.random.default_rng(3), 2000
+    blessed = 0
+    for _ in range(runs):
+        if task is NUMBER:
+            labels, answers = draw.standard_gamma(2, count) - 2, draw.normal(0, 0.3, count)
+            pair = (answers - labels) ** 2, labels**2
+        else:
+            labels, answers = draw.integers(0, 3, (2, count))
+            pair = answers == labels, labels == 0
+        model, constant = (each.astype(float) for each in pair)
+        differences = model - constant
+        sums = [
+            *(count, count, model.sum(), constant.sum(), differences.sum()),
+            *((differences**2).sum(), (differences > 0).sum(), (differences < 0).sum()),
+            float(np.isin(differences, (-1, 0, 1)).all()),
+        ]
+        blessed += Comparison.of(task, sums).confidence >= ENOUGH
+    # Four standard errors of a share of 0.05 of the runs.
+    assert blessed / runs <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / runs)
