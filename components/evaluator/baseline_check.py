@@ -107,7 +107,9 @@ def _unreadable(
     """
     loaded = tf.saved_model.load(folder)
     call = loaded.signatures.get(signature) if signature else None
-    inputs = {} if call is None else call.structured_input_signature[1]
+    if call is None:
+        return None
+    inputs = call.structured_input_signature[1]
     if [spec.dtype for spec in inputs.values()] != [tf.string]:
         return None
     [name] = inputs

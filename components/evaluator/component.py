@@ -39,8 +39,8 @@ class Executor(executor.Executor):
             config = config_pb2.EvalConfig()
             proto_utils.json_to_proto(exec_properties["eval_config"], config)
             splits = json_utils.loads(exec_properties.get("example_splits") or "null") or ["eval"]
-            given = (input_dict[name] for name in ("model", _BASELINE, "examples"))
-            if why := baseline_check.check(*given, splits, config):
+            model, examples = input_dict["model"], input_dict["examples"]
+            if why := baseline_check.check(model, input_dict[_BASELINE], examples, splits, config):
                 _log.warning("The model is not compared with the last blessed model, which %s", why)
                 input_dict = {k: each for k, each in input_dict.items() if k != _BASELINE}
         # TFMA calls a signature in a way that TensorFlow first refuses. The error, which nobody
