@@ -19,6 +19,7 @@ help:  ## list the targets
 	@echo
 	@echo '  VENV=DIR     the virtual environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python of the environment (default: the newest that this machine can run)'
+	@echo '  PYTHON_INSTALL=1   let uv download a Python if none fits'
 	@echo '  ARGS="..."   additional arguments for run, image, flink, parity, drill, soak, benchmarks, docs, test and lock'
 
 setup:  ## create the environment; instant if nothing changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import typing
 
-from stagecraft.schemas import moved
+from stagecraft.schemas import distribution, moved
 
 moved.install()
 
@@ -61,6 +61,7 @@ def __getattr__(name: str) -> typing.Any:
     """Imports an export where it is first used (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    distribution.check()
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

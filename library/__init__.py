@@ -93,6 +93,9 @@ def __getattr__(name: str) -> Any:
     """Imports a public name when it is used for the first time (PEP 562)."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stagecraft.schemas import distribution
+
+    distribution.check()
     found = globals()[name] = pkgutil.resolve_name(_PLACES[name])
     return found
 

@@ -42,6 +42,7 @@ LONGEST = (
     "benchmarks/test_smoke.py",
     "benchmarks/test_sitting.py",
     "test_packaging.py",
+    "test_install.py",
     "docs/test_notebook.py",
     "docs/test_serve.py",
     "pipeline/cli/project/test_runners.py",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import pty
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 
 import pytest
 from messages import Messages
@@ -25,9 +29,13 @@ class Machine:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
-        for tool in ("bash", "cut", "env", "grep", "head", "ls", "sort"):
-            (self.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
+        self.has("bash", "cut", "env", "grep", "head", "ls", "sort")
         self.script("bin/getconf", f"echo glibc {glibc}" if glibc else "exit 1")
+
+    def has(self, *tools: str) -> None:
+        """Gives it programs of this machine."""
+        for tool in tools:
+            (self.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
 
     def script(self, path: str, body: str) -> str:
         """Write a script and return its path."""
@@ -44,10 +52,10 @@ class Machine:
             path, f'case "$4" in ""|{version}) echo {version} {self.folder}/{path} ;; esac'
         )
 
-    def choose(self, asked: str = "") -> tuple[int, str, str]:
+    def choose(self, asked: str = "", **variables: str) -> tuple[int, str, str]:
         """Exit code, the chosen path, and what people read."""
-        environment = {"PATH": str(self.bin), "HOME": str(self.folder)}
-        done = ran(CHOOSE, asked, code=None, env=environment)
+        environment = {"PATH": str(self.bin), "HOME": str(self.folder), **variables}
+        done = ran(CHOOSE, asked, code=None, env=environment, stdin=subprocess.DEVNULL)
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
@@ -102,6 +110,74 @@ def test_no_python_ends_in_one_sentence(
     wanted = "3.12 or 3.10" if machine == "new" else "3.10"
     assert f"No Python {wanted} found" in said
     messages.check(said)
+
+
+UV_FAKE = """
+[ "$1 $2" = "python install" ] && [ "$UV_PYTHON_INSTALL_BIN" = 0 ] || exit 2
+python="$UV_PYTHON_INSTALL_DIR/cpython-$3.9-linux/bin/python"
+/bin/mkdir -p "${python%/*}"
+printf '#!/bin/sh\necho %s %s\n' "$3" "$python" >"$python"
+/bin/chmod +x "$python"
+"""
+"""uv that downloads a Python."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "version"),
+    [("old", "", "3.10"), ("new", "", "3.12"), ("new", "3.11", "3.11"), ("old", "3.10", "3.10")],
+)
+def test_uv_downloads_a_python_if_the_variable_says_so(
+    machine: str, asked: str, version: str, request: pytest.FixtureRequest
+) -> None:
+    here = request.getfixturevalue(machine)
+    here.script("bin/uv", UV_FAKE)
+    assert here.choose(asked)[:2] == (1, "")
+    assert here.choose(asked, PYTHON_INSTALL="0")[:2] == (1, "")
+    code, chosen, _ = here.choose(asked, PYTHON_INSTALL="1")
+    assert (code, chosen) == (0, f"{here.folder}/{UV.replace('3.12', version)}")
+
+
+@pytest.mark.parametrize(
+    ("uv", "machine", "asked"),
+    [(None, "old", ""), ("exit 1", "new", ""), (UV_FAKE, "old", "3.12")],
+    ids=["no uv", "no network", "a Python that this machine cannot use"],
+)
+def test_nothing_is_chosen_where_uv_cannot_help(
+    uv: str | None, machine: str, asked: str, request: pytest.FixtureRequest, messages: Messages
+) -> None:
+    here = request.getfixturevalue(machine)
+    here.has("mktemp", "dirname", "rm")
+    if uv:
+        here.script("bin/uv", uv)
+    code, chosen, said = here.choose(asked, PYTHON_INSTALL="1")
+    assert (code, chosen) == (1, "")
+    assert not (here.folder / ".local").exists()
+    messages.check(said)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_a_question_at_a_terminal(old: Machine, answer: str, code: int) -> None:
+    old.script("bin/uv", UV_FAKE)
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        terminal.write(f"{answer}\n".encode())
+        done = subprocess.run(
+            [CHOOSE],
+            env={"PATH": str(old.bin), "HOME": str(old.folder)},
+            stdin=theirs,
+            stderr=theirs,
+            stdout=subprocess.PIPE,
+        )
+        os.close(theirs)
+        assert b"Download it with uv" in terminal.read(4096)
+    assert done.returncode == code
+    assert bool(done.stdout) == (old.folder / ".local").exists() == (code == 0)
+
+
+def test_without_a_home_a_python_is_found(old: Machine) -> None:
+    python = old.python("3.10")
+    environment = {"PATH": str(old.bin)}
+    assert ran(CHOOSE, env=environment).stdout.strip() == python
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
@@ -183,6 +259,70 @@ class Checkout:
         return {line.split("==")[0] for line in listed.stdout.splitlines()}
 
 
+@contextlib.contextmanager
+def anybody() -> Iterator[tuple[pathlib.Path, dict[str, int]]]:
+    """A folder that everybody reads, and options of a process that may not write everywhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o755)
+        yield pathlib.Path(folder), {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
+
+
+LITTLE = "echo Filesystem; echo x 9 9 3100000 9 /"
+"""df of a file system with 3 GB."""
+
+
+@pytest.mark.parametrize(
+    ("variables", "programs", "variable"),
+    [
+        pytest.param({}, {}, "g++", id="no compiler"),
+        pytest.param({}, {"c++": "exit 1"}, "g++", id="a compiler without its library"),
+        pytest.param({"CXX": "c++ -nothing"}, {"c++": "exit 1"}, "CXX=", id="CXX"),
+        pytest.param({"HOME": "/dev/null"}, {"c++": ""}, "UV_CACHE_DIR", id="HOME is no folder"),
+        pytest.param({"UV_CACHE_DIR": "/dev/null/x"}, {"c++": ""}, "UV_CACHE_DIR", id="cache"),
+        pytest.param({"VENV": "/dev/null/x"}, {"c++": ""}, "VENV=", id="VENV"),
+        pytest.param({}, {"c++": "", "df": LITTLE}, "UV_CACHE_DIR", id="little space"),
+    ],
+)
+def test_a_machine_that_lacks_something_is_told_first(
+    tmp_path: pathlib.Path,
+    messages: Messages,
+    variables: dict[str, str],
+    programs: dict[str, str],
+    variable: str,
+) -> None:
+    """One sentence, before a Python is chosen or anything is written."""
+    machine = Machine(tmp_path, "2.39")
+    machine.has("awk", "cat", "dirname", "sha256sum")
+    for name, body in programs.items():
+        machine.script(f"bin/{name}", body)
+    if "df" not in programs:
+        machine.has("df")
+    checkout = Checkout(tmp_path / "checkout")
+    checkout.environment = {"PATH": str(machine.bin), "HOME": str(tmp_path)}
+    done = checkout.setup(**variables)
+    assert done.returncode == 1
+    assert variable in done.stderr and done.stderr.count("\n") == 1
+    assert "No Python" not in done.stderr
+    assert not (checkout.folder / ".venv").exists()
+    messages.check(re.sub(r"\b\d+ MB", "N MB", done.stderr))
+
+
+def test_a_clone_that_cannot_be_written(messages: Messages) -> None:
+    with anybody() as (folder, whom):
+        checkout = Checkout(folder / "checkout")
+        (folder / "checkout").chmod(0o555)
+        done = ran(checkout.folder / "tools" / "setup", code=1, env=checkout.environment, **whom)
+        (folder / "checkout").chmod(0o755)
+    assert done.stderr.count("\n") == 1
+    messages.check(done.stderr)
+
+
+def test_the_readme_has_the_space_that_is_checked() -> None:
+    script = (ROOT / "tools" / "setup").read_text()
+    (gigabytes,) = re.findall(r"^gigabytes=(\d+)", script, re.MULTILINE)
+    assert f"{gigabytes} GB of free disk space" in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.slow
 def test_environment_is_made_kept_renewed_and_never_half_done(tmp_path: pathlib.Path) -> None:
     checkout = Checkout(tmp_path / "checkout")
@@ -257,8 +397,7 @@ def test_the_quickstart_on_flink(tmp_path: pathlib.Path) -> None:
     jars.mkdir()
     (jars / "flink-job-server.jar").touch()
     machine = Machine(tmp_path, None)
-    for tool in ("dirname", "realpath"):
-        (machine.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"no {tool} here"))
+    machine.has("dirname", "realpath")
     machine.script("bin/java", "exit 1")
     machine.script("venv/bin/stagecraft", 'echo "$@"')
     environment = {"PATH": str(machine.bin), "VENV": str(tmp_path / "venv")}

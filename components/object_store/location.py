@@ -144,7 +144,7 @@ def _filesystem(uri: str, protocol: str, **options: Any) -> Any:
     except ImportError as error:
         raise UserError(
             f"{uri}: object stores need packages that are not installed ({error}). Install them: "
-            "pip install 'stagecraft[kubeflow]'.",
+            "pip install fsspec s3fs",
             file=uri,
         ) from None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+import stagecraft
 from stagecraft.pipeline.cli.commands.compare import compare
 from stagecraft.pipeline.cli.commands.compile import compile_command
 from stagecraft.pipeline.cli.commands.config import config
@@ -24,6 +25,9 @@ from stagecraft.pipeline.cli.commands.schema import schema
 from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.project.init import init
+from stagecraft.pipeline.cli.terminal import console
+from stagecraft.schemas import distribution
+from stagecraft.schemas.errors import UserError
 
 
 class _Main(click.Group):
@@ -33,6 +37,11 @@ class _Main(click.Group):
         Commands find the user's modules, such as the one of ``train.model``, in the current
         folder, as the processes of a run do.
         """
+        try:
+            distribution.check()
+        except UserError as error:
+            console.error(str(error))
+            sys.exit(1)
         before = [*sys.path]
         sys.path.append("")
         try:
@@ -46,7 +55,7 @@ class _Main(click.Group):
 @click.group(
     cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name="stagecraft", prog_name="stagecraft")
+@click.version_option(stagecraft.__version__, prog_name="stagecraft")
 def main() -> None:
     """Train a model in a TFX pipeline, from data to a pushed model.
 

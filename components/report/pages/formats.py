@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
+import stagecraft
 from stagecraft.components.evaluator import evaluation
 
 
 def version() -> str:
     """Stagecraft's version."""
-    return importlib.metadata.version("stagecraft")
+    return stagecraft.__version__
 
 
 def percent(value: float | None) -> str:

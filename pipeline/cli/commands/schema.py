@@ -39,7 +39,7 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
     stagecraft schema --config houses.yaml
     stagecraft run --config houses.yaml --set data.schema_file=schema.pbtxt
 
-    Exit code: 0; 1 if the data cannot be read, or the file exists.
+    Exit code: 0; 1 if the data cannot be read, or the file exists or cannot be written.
     """
     from stagecraft.pipeline.checks import early_checks  # --help needs none of it
     from stagecraft.pipeline.cli.terminal.run_state import RunState
@@ -55,6 +55,10 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
             value=str(output),
             file=str(output),
         )
+    try:
+        tempfile.TemporaryFile(dir=output.parent).close()  # before the work, not after it
+    except OSError as error:
+        raise layout.OutputError(output, error) from error
     inferring = ("data.schema_file=null", "data.infer_schema=true")
     settings = options.load_settings(config, (*overrides, *inferring), data)
     early_checks.check_data(settings)
@@ -69,5 +73,8 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
             cause = state.nodes[state.failed].cause if state.failed else outcome.cause
             raise UserError(f"{state.failed or outcome.status}: {cause or 'no schema'}")
         (found,) = layout.pipeline_root(root).glob(f"{nodes.SCHEMA_GEN}/schema/*/schema.pbtxt")
-        shutil.copyfile(found, output)
+        try:
+            shutil.copyfile(found, output)
+        except OSError as error:
+            raise layout.OutputError(output, error) from error
     console.fields([("schema", str(output))], stderr=False)

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-import stagecraft
+from stagecraft.schemas import distribution
 from stagecraft.schemas.errors import SettingError, UserError
 
 _TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
@@ -54,7 +54,11 @@ def write(folder: pathlib.Path, template: str, name: str | None = None) -> str:
         _check_empty(target, folder)
         with _unfinished(target) as made:
             about = (_TEMPLATES / template / _ABOUT).read_text(encoding="utf-8").strip()
-            values = {"ABOUT": about, "PIPELINE_NAME": name, "VERSION": stagecraft.__version__}
+            values = {
+                "ABOUT": about,
+                "PIPELINE_NAME": name,
+                "STAGECRAFT": distribution.requirement("kubeflow"),
+            }
             for layer in (_COMMON, template):
                 _render(_TEMPLATES / layer, made, values)
             _move(made, target)

@@ -3,11 +3,16 @@
 Each command runs in a process of its own, which prints at its end what it has imported.
 """
 
+import errno
 import json
+import os
+import shutil
 import sys
 
 import pytest
 from processes import ran
+
+from stagecraft.pipeline.local import layout, nodes, supervisor
 
 HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
 
@@ -80,3 +85,33 @@ def test_tf_config_is_no_matter_where_nothing_trains(stagecraft, monkeypatch):
     local = ("--set", "parallel.launcher=local")
     assert stagecraft("run", *TWO_WORKERS, *local, fake=[end]).code == 0
     assert stagecraft("run", *TWO_WORKERS, fake=[end]).code == 1
+
+
+@pytest.mark.parametrize("output", ["nowhere/schema.pbtxt", "file/schema.pbtxt", "/proc/x.pbtxt"])
+def test_schema_asks_for_its_file_before_it_works(stagecraft, messages, tmp_path, output):
+    (tmp_path / "file").touch()
+    done = stagecraft("schema", "--output", output, fake=["kill"])
+    assert (done.code, done.stdout) == (1, "")
+    messages.check(done.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_schema_says_that_its_file_cannot_be_written_in_the_end(
+    stagecraft, messages, tmp_path, monkeypatch
+):
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(supervisor, "supervise", inferred)
+    done = stagecraft("schema")
+    assert (done.code, done.stdout) == (1, "")
+    messages.check(done.stderr)
+
+
+def inferred(spec, log, on_event):
+    """A run that has written a schema."""
+    found = layout.pipeline_root(spec.output) / nodes.SCHEMA_GEN / "schema" / "3" / "schema.pbtxt"
+    found.parent.mkdir(parents=True)
+    found.touch()
+    return supervisor.Outcome("ok")
