@@ -12,6 +12,7 @@ import sys
 import pytest
 from processes import ran
 
+from stagecraft.pipeline.cli.project import writing
 from stagecraft.pipeline.local import layout, nodes, supervisor
 
 HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
@@ -104,7 +105,9 @@ def test_schema_says_that_its_file_cannot_be_written_in_the_end(
 
     monkeypatch.setattr(shutil, "copyfile", full)
     monkeypatch.setattr(supervisor, "supervise", inferred)
-    done = stagecraft("schema")
+    writing.write(tmp_path / "project", "empty")
+    monkeypatch.chdir(tmp_path / "project")
+    done = stagecraft("schema", "--config", "settings.yaml")
     assert (done.code, done.stdout) == (1, "")
     messages.check(done.stderr)
 
