@@ -1,7 +1,7 @@
 # The image that a pipeline's steps run in, and the workers of Beam's runners.
 #
-#   docker build -t stagecraft .                          CPU
-#   docker build -t stagecraft:gpu --build-arg VARIANT=gpu .
+#   docker build -t stagecraft:0.1.0 .                    CPU
+#   docker build -t stagecraft:0.1.0-gpu --build-arg VARIANT=gpu .
 #                                                         CUDA libraries of TensorFlow's choice; the
 #                                                         driver is the host's (nvidia runtime)
 #

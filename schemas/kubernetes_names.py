@@ -97,3 +97,15 @@ def sub_path(value: str) -> str:
 def image(value: str) -> str:
     """A container image."""
     return "has blanks around it" if value != value.strip() else ""
+
+
+def is_latest(image: str) -> bool:
+    """Whether an image has the tag ``latest``, or neither a tag nor a digest, which is the same.
+
+    Kubernetes pulls such an image before each start of a container, also if the node has it:
+    https://kubernetes.io/docs/concepts/containers/images/#imagepullpolicy-defaulting
+    """
+    if "@" in image:
+        return False
+    _, colon, tag = image.rpartition("/")[2].partition(":")
+    return not colon or tag == "latest"

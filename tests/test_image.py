@@ -12,6 +12,8 @@ import sys
 import pytest
 from processes import ran
 
+import stagecraft
+from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -111,3 +113,17 @@ def test_the_page_has_the_versions_of_flink_that_beam_supports() -> None:
     assert f"| {beam} | {', '.join(FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS)} |" in page
     for image in re.findall(r"apache/beam_python\S+_sdk:[\d.]+", DOCKERFILE):
         assert image in page
+
+
+def test_all_files_name_the_image_of_this_version() -> None:
+    """``kubeflow.image``, the commands that build it, and the manifests that use it."""
+    manifests = map(str, (ROOT / "manifests").rglob("*.yaml"))
+    pages = ["Dockerfile", "docs/how-to/kubeflow.md", *manifests]
+    named = {
+        tag
+        for page in pages
+        for tag in re.findall(r"(?<![\w/.])stagecraft:([\w.-]+)", (ROOT / page).read_text())
+    }
+    version = stagecraft.__version__
+    assert named == {version, f"{version}-gpu"}
+    assert f"stagecraft:{version}" == DEFAULT_IMAGE

@@ -15,8 +15,7 @@ import yaml
 from processes import ran
 
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
-from stagecraft.pipeline.kubeflow.compiler import store_keys
-from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
+from stagecraft.pipeline.settings.kubeflow import OWN_STORE, KubeflowSettings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "manifests"
@@ -212,9 +211,9 @@ def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
     example = yaml.safe_load((FOLDER / "secrets.example.yaml").read_text())
     secret = re.compile(r"\{name: ([\w-]+), key: ([\w-]+), env: \w+\}")
     # The store of Kubeflow has its own: our example must not replace its keys.
-    own = {secret.name for secret in store_keys.OWN_STORE}
+    own = {secret.name for secret in OWN_STORE}
     assert example["metadata"]["name"] not in own and own <= set(re.findall(r"`([\w-]+)`", docs))
-    assert {secret.key for secret in store_keys.OWN_STORE} == set(example["stringData"])
+    assert {secret.key for secret in OWN_STORE} == set(example["stringData"])
     named = set(secret.findall((FOLDER / "README.md").read_text()))
     assert named == {(example["metadata"]["name"], key) for key in example["stringData"]}
 
@@ -270,7 +269,7 @@ def test_workers_have_the_keys_of_the_steps_and_the_ports_that_others_name(
     [(name, cluster)] = of_kind(flink, "FlinkDeployment").items()
     [pool] = _containers(cluster["spec"]["taskManager"]["podTemplate"])
     keys = {(entry["name"], *entry["valueFrom"]["secretKeyRef"].values()) for entry in pool["env"]}
-    assert keys == {(secret.env, secret.name, secret.key) for secret in store_keys.OWN_STORE}
+    assert keys == {(secret.env, secret.name, secret.key) for secret in OWN_STORE}
     assert pool["args"] == ["--worker_pool"] and pool["image"] == KubeflowSettings().image
     service = of_kind(flink, "Service")["stagecraft-job-server"]["spec"]
     [server] = _containers(

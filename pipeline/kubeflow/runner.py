@@ -71,7 +71,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         """Sets options and output.
 
         Args:
-            settings: image, and settings of each step. Default: the image ``stagecraft:latest``.
+            settings: image, and settings of each step. Default: the image ``stagecraft:VERSION``.
             output_dir: folder of the file; default: the current one.
             output_filename: its name. The content is YAML, whatever the extension.
             on_warning: called with each warning about the pipeline.
@@ -151,6 +151,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         nodes.name_producers(spec)
         self.settings.check_names([node.id for node in pipeline.components])
         without_keys: dict[str, list[str]] = {}
+        always_pulled: dict[str, None] = {}
         executors, components = {}, {node.id: node for node in pipeline.components}
         for step in list(specs.steps(spec)):
             name = drivers.get(step.name, step.name)
@@ -168,12 +169,22 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 wanted = trainer_step.step_of(components[name], wanted, self.settings)
             wanted = beam_step.step_of(step, components.get(step.name), pipeline, wanted)
             platform.check(name, wanted, self.settings.backend_version)
-            executors[step.component["executorLabel"]] = platform.apply(step, wanted)
+            label, version = step.component["executorLabel"], self.settings.backend_version
+            executors[label] = platform.apply(step, wanted, version)
+            of_settings = specs.is_ours(step) or self.settings.has_own_image(name)
+            if of_settings and wanted.pull_policy(step.executor["container"]["image"]) is None:
+                always_pulled[step.executor["container"]["image"]] = None
         for scheme, names in sorted(without_keys.items()):
             self._warn(
                 f"{', '.join(sorted({*names}))}: open {scheme}:// URIs, and their settings name no "
                 "credentials. These steps work only if the container image or the cluster provides "
                 "credentials."
+            )
+        for image in always_pulled:
+            self._warn(
+                f"{image}: Kubernetes pulls an image without a tag, or with the tag latest, before "
+                "each step. If no registry has the image, the first step never starts. Give the "
+                "image a version as its tag, and set kubeflow.image."
             )
         argo_escape.escape(spec)
         specs.rename_for_argo(spec)

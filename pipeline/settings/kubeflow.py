@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+import stagecraft
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import Image, PodSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import Image, PodSettings, Secret
 from stagecraft.schemas import kubernetes_names
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
+
+DEFAULT_IMAGE = f"stagecraft:{stagecraft.__version__.replace('+', '-')}"  # a tag has no plus sign
+"""The image that ``docker build`` makes of the Dockerfile, with the version of the package."""
 
 
 def _address(value: str) -> str:
     if not re.fullmatch(r"(gs|s3|minio)://[^/]+(/.*)?", value):
         raise ValueError("expected a URI such as minio://bucket/folder, s3:// or gs://")
     return value
+
+
+OWN_STORE = (
+    Secret(name="mlpipeline-minio-artifact", key="accesskey", env="AWS_ACCESS_KEY_ID"),
+    Secret(name="mlpipeline-minio-artifact", key="secretkey", env="AWS_SECRET_ACCESS_KEY"),
+)
+"""Keys of the store that comes with Kubeflow Pipelines. Its installation creates the Secret, and
+the profile controller copies it into profiles (manifests/kustomize in kubeflow/pipelines)."""
+
+_CREDENTIALS = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+}
+_CREDENTIALS["minio"] = _CREDENTIALS["s3"]
+
+
+def stores(texts: Iterable[str]) -> set[str]:
+    """Schemes of the object stores whose addresses are in the texts."""
+    return {found[1] for text in texts for found in re.finditer(r"\b(gs|s3|minio)://", text)}
 
 
 class Step(PodSettings):
@@ -31,14 +55,29 @@ class Step(PodSettings):
         description="seconds until Kubernetes stops the step; 0: the limit of the cluster",
     )
 
+    def with_store_keys(self, schemes: Collection[str]) -> Step:
+        """Adds the keys of Kubeflow's own store, for a step that opens ``minio://``.
+
+        Keys in the settings take precedence. AWS's SDK accepts one pair of keys, so a step that
+        also opens ``s3://`` gets no keys.
+        """
+        if "minio" not in schemes or "s3" in schemes or not self.lacks_keys("minio"):
+            return self
+        return self.model_copy(update={"secrets": (*self.secrets, *OWN_STORE)})
+
+    def lacks_keys(self, scheme: str) -> bool:
+        """Whether the settings name no credentials for a store."""
+        names = {*self.env, *(secret.env for secret in self.secrets)}
+        return names.isdisjoint(_CREDENTIALS[scheme])
+
 
 class KubeflowSettings(Settings):
     """Addresses, folders, and the resources of each step."""
 
     image: Image = Field(
-        "stagecraft:latest",
-        description="container image of all steps (see Dockerfile); use its digest, "
-        "registry/name@sha256:…, to make runs repeatable",
+        DEFAULT_IMAGE,
+        description="container image of all steps (see Dockerfile); the default has the version of "
+        "Stagecraft as its tag; use a digest, registry/name@sha256:…, to make runs repeatable",
     )
     backend_version: Annotated[
         str, Field(coerce_numbers_to_str=True, pattern=r"^2\.\d+(\.\d+)?$")

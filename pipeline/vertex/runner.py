@@ -70,7 +70,7 @@ class VertexRunner(KubeflowV2DagRunner):
             container = step.container
             if container is None:
                 continue
-            platform.apply(step, self.settings.step(step.name))
+            platform.apply(step, self.settings.step(step.name), self.settings.backend_version)
             _keep_numbers(container.get("resources", {}))
             if step.name in drivers and "lifecycle" not in container:
                 container["lifecycle"] = _hook(drivers[step.name])

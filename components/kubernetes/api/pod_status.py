@@ -16,7 +16,7 @@ REMEDY = (
     "Trainer step, apply manifests/base/training-access.yaml, which grants all its permissions."
 )
 
-_USUAL = (None, "ContainerCreating", "PodInitializing")
+USUAL_WAITS = (None, "ContainerCreating", "PodInitializing")
 """What a container waits for when nothing is wrong."""
 
 
@@ -36,6 +36,7 @@ class Pod(NamedTuple):
     disrupted: bool = False
     """Whether the cluster ended it: its node was drained, or another pod preempted it."""
     deleted: bool = False  # whether its deletion was requested
+    memory_limit: str = ""  # of its container, such as 16Gi
 
     @property
     def is_over(self) -> bool:
@@ -76,14 +77,26 @@ def pod_of(manifest: Json) -> Pod:
         metadata.get("labels") or {},
         metadata.get("annotations") or {},
         parse_time(metadata["creationTimestamp"]),
-        next((_join(each) for each in waits if each.get("reason") not in _USUAL), None),
+        next((_join(each) for each in waits if each.get("reason") not in USUAL_WAITS), None),
         None if ended is None else int(ended["exitCode"]),
         reason,
         metadata["uid"],
         _join(scheduled) if scheduled is not None and scheduled["status"] == "False" else "",
         disruption is not None,
         "deletionTimestamp" in metadata,
+        _memory_limit(manifest),
     )
+
+
+OUT_OF_MEMORY = "OOMKilled"
+"""Reason of a container that the kernel killed because it exceeded its memory limit."""
+
+
+def _memory_limit(manifest: Json) -> str:
+    containers = (manifest.get("spec") or {}).get("containers") or [{}]
+    main = next((each for each in containers if each.get("name") == "main"), containers[0])
+    limits: Json = (main.get("resources") or {}).get("limits") or {}
+    return str(limits.get("memory", ""))
 
 
 def _join(status: Json) -> str:

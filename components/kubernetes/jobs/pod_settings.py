@@ -84,7 +84,9 @@ class PodSettings(Settings):
         None, description="container image instead of kubeflow.image, preferably by its digest"
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="when to pull the image; default: the default of the cluster"
+        None,
+        description="when to pull the image; default: IfNotPresent, or Always if its tag is latest "
+        "or missing",
     )
     cpu: Quantity | None = Field(None, description="limit of processor cores, such as 4 or 500m")
     memory: Quantity | None = Field(None, description="limit of memory, such as 16Gi")
@@ -106,3 +108,9 @@ class PodSettings(Settings):
     secrets: tuple[Secret, ...] = Field(
         (), description="secrets as environment variables: name, key, env"
     )
+
+    def pull_policy(self, image: str) -> str | None:
+        """``imagePullPolicy`` of a container with an image; None: the default of Kubernetes."""
+        if self.image_pull_policy or kubernetes_names.is_latest(image):
+            return self.image_pull_policy
+        return "IfNotPresent"

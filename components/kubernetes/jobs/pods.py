@@ -56,14 +56,15 @@ def placement(pod: PodSettings) -> Json:
 
 
 def _container(request: JobRequest, role: str, name: str) -> Json:
+    image = request.pod.image or request.image
     return {
         "name": name,
-        "image": request.pod.image or request.image,
+        "image": image,
         "command": list(request.command),
         "env": environment(request),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        **present("imagePullPolicy", request.pod.image_pull_policy),
+        **present("imagePullPolicy", request.pod.pull_policy(image)),
         **present("resources", resources(request.pod, role)),
         **present("volumeMounts", mounts(request.pod)),
     }

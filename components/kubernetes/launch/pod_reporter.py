@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from stagecraft.components.kubernetes.api.pod_status import Pod
+from stagecraft.components.kubernetes.api.pod_status import OUT_OF_MEMORY, Pod
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
@@ -197,5 +197,9 @@ def _contains(text: str, cause: str) -> bool:
 
 def _failure(pod: Pod) -> str:
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else ""
-    reasons = ", ".join(filter(None, (code, pod.reason)))
+    limit = ""
+    if pod.reason.startswith(OUT_OF_MEMORY):
+        limit = f"its memory limit is {pod.memory_limit or 'that of its namespace or node'}, and "
+        limit += "kubeflow.steps.Trainer.memory raises it"
+    reasons = ", ".join(filter(None, (code, pod.reason, limit)))
     return f"pod {pod.name} failed: {reasons or 'the cluster gives no reason'}"

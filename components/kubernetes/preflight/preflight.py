@@ -126,10 +126,13 @@ def _objects(request: JobRequest, kind: ClusterJob) -> CheckResult:
 def _image(request: JobRequest, default: str) -> CheckResult:
     image = request.pod.image or request.image
     advice = "set kubeflow.image to yours, best by its digest: registry/name@sha256:…"
+    if request.pod.pull_policy(image) is None:
+        found = f"{image}: Kubernetes pulls it for each pod"
+        return CheckResult("image", found, "note", f"give it a version as its tag, or {advice}")
     if image == default:
-        return CheckResult(
-            "image", f"{image}: this default image is in no registry", "missing", advice
-        )
+        advice = f"load it on each node (docs/how-to/kubeflow.md), or {advice}"
+        found = f"{image}: this default image is in no registry"
+        return CheckResult("image", found, "note", advice)
     if "@sha256:" not in image:
         advice = "name it by its digest (@sha256:…): otherwise, its pods may get different images"
         return CheckResult("image", image, "note", advice)

@@ -131,11 +131,16 @@ def job_request(
     """
     from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
     from stagecraft.components.kubernetes.jobs.request import JobRequest
+    from stagecraft.pipeline.settings.kubeflow import stores
 
     kubeflow = settings.kubeflow
+    # As ``compile`` does.
+    trainer = kubeflow.step("Trainer").with_store_keys(
+        stores((kubeflow.job.folder, kubeflow.checkpoints))
+    )
     cluster = ClusterSettings(
         image=kubeflow.image,
-        pod=kubeflow.step("Trainer").model_copy(update={"image": image} if image else {}),
+        pod=trainer.model_copy(update={"image": image} if image else {}),
         job=kubeflow.job.model_copy(update={"kind": kind} if kind else {}),
     )
     return JobRequest.of_training(

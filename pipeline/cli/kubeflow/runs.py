@@ -154,11 +154,12 @@ def list_(api: Api, experiment: str | None, limit: int, as_json: bool) -> None:
 @connection_options
 def show(api: Api, run_id: str, as_json: bool) -> None:
     """Show the state of RUN and of its steps, and its parameters."""
-    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import diagnosis, follow
     from stagecraft.pipeline.kubeflow.client import runs as of_server
 
     run = of_server.get(api, run_id)
-    steps = _progress(run, follow.names(api, run))
+    names = follow.names(api, run)
+    steps = diagnosis.explain(api, run, names, _progress(run, names))
     if as_json:
         fields = {name: step._asdict() for name, step in steps.items()}
         console.say_json({**_run(api, run), "parameters": run.parameters, "steps": fields})
@@ -214,16 +215,16 @@ def logs(
 ) -> None:
     """Print the logs of the steps of RUN. Each line begins with the name of its step.
 
-    The API of Kubeflow Pipelines has no call for logs. The command reads them from the pods of the
-    run through the Kubernetes API, with the kubectl configuration. It needs a role that may list
-    pods and read their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some
-    time after the run. With --json, each line is an object.
+    The command reads the logs through Kubeflow Pipelines, from the pods of the run, or from the
+    archive of Argo after Kubernetes has deleted the pods. If the kubectl configuration reaches the
+    cluster, --follow reads the pods through the Kubernetes API, with a role that may list pods and
+    read their logs (manifests/base/logs-access.yaml). With --json, each line is an object.
 
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
     """
     from stagecraft.pipeline.kubeflow.client import follow, progress
-    from stagecraft.pipeline.kubeflow.client import logs as of_pods  # the Kubernetes client
+    from stagecraft.pipeline.kubeflow.client import logs as of_steps  # the Kubernetes client
     from stagecraft.pipeline.kubeflow.client import runs as of_server
 
     run = of_server.get(api, run_id)
@@ -238,9 +239,10 @@ def logs(
     def on_waiting(name: str, reason: str) -> None:
         console.say(f"{name}: {reason}", stderr=True)
 
-    for name, line in of_pods.read(
+    for name, line in of_steps.read(
         api,
         run,
+        names,
         step,
         follow=follows,
         tail=tail,
@@ -290,7 +292,7 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
     """Shows a run until it is over; the command's exit code."""
     from stagecraft.pipeline.cli.terminal.run_state import RunState
     from stagecraft.pipeline.cli.terminal.run_view import run_view
-    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import diagnosis, follow
     from stagecraft.pipeline.kubeflow.client import runs as of_server
 
     patience = follow.Patience(_say_retry)
@@ -309,12 +311,13 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
             show_event(event)
 
         try:
-            run = follow.follow(api, run_id, names, on_progress, patience)
+            idle = diagnosis.IdleSteps(api, names, _say_waiting)
+            run = follow.follow(api, run_id, names, on_progress, patience, idle.check)
         except KeyboardInterrupt:
             hint = f"stagecraft kubeflow runs watch {run.id}"
             console.say(f"The run continues; watch it with: {hint}", stderr=True)
             raise
-    steps = _progress(run, names)
+    steps = diagnosis.explain(api, run, names, _progress(run, names))
     if as_json:
         fields = {name: step._asdict() for name, step in steps.items()}
         console.say_json({**_run(api, run), "steps": fields})
@@ -338,6 +341,10 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
     if not failed:
         console.error(f"{run.name}: {_state(run)}")
     return 1
+
+
+def _say_waiting(name: str, problem: str) -> None:
+    console.say(f"{name}: {problem}", stderr=True)
 
 
 def _say_retry(problem: str) -> None:

@@ -57,6 +57,20 @@ class Api:
             if not token:
                 return
 
+    def text(self, path: str, **query: str) -> str:
+        """What the server answers at a path for which kfp has no method; raises an ApiError."""
+        client = self._client._healthz_api.api_client
+        headers = {**client.default_headers, **({"Cookie": client.cookie} if client.cookie else {})}
+        client.update_params_for_auth(headers, [], ["Bearer"])
+        response = client.rest_client.request(
+            "GET",
+            client.configuration.host + path,
+            query_params=[*query.items()],
+            headers=headers,
+        )
+        data: bytes | str = response.data
+        return data if isinstance(data, str) else data.decode(errors="replace")
+
     @property
     def namespace(self) -> str | None:
         """The user's namespace in a multi-user Kubeflow; None in a single-user one."""

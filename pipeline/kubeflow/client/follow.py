@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from stagecraft.pipeline.kubeflow.client import progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.errors import ApiError
-from stagecraft.pipeline.kubeflow.client.objects import Run, Version, document
+from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.progress import Progress
 from stagecraft.schemas.errors import UserError
 
@@ -24,19 +23,8 @@ PATIENCE_SECONDS = 300.0
 
 def names(api: Api, run: Run) -> list[str]:
     """Names of a run's steps, each after its dependencies."""
-    if run.spec:
-        return document(run.spec).order()
-    if run.pipeline_id and run.version_id:
-        try:
-            answer = api.call(
-                "get_pipeline_version",
-                pipeline_id=run.pipeline_id,
-                pipeline_version_id=run.version_id,
-            )
-            return Version.of(answer).document.order()
-        except ApiError as error:
-            if error.status != 404:  # a run remains when its pipeline is deleted
-                raise
+    if found := runs.document_of(api, run):
+        return found.order()
     ended = [task.display_name for task in run.tasks if task.display_name.endswith(progress.DRIVER)]
     return [
         name.removesuffix(progress.DRIVER) for name in ended if name != f"root{progress.DRIVER}"
@@ -47,8 +35,11 @@ class Patience:
     """Retries requests while the server fails or does not answer."""
 
     def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
-        self._on_hiccup = on_hiccup
-        self.sleep = sleep
+        self._on_hiccup, self._sleep = on_hiccup, sleep
+
+    def pause(self) -> None:
+        """Waits until the next poll."""
+        self._sleep(POLL_SECONDS)
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """The answer to a question."""
@@ -61,7 +52,7 @@ class Patience:
                 if not transient or time.monotonic() - begun > PATIENCE_SECONDS:
                     raise
                 self._on_hiccup(str(error))
-            self.sleep(pause)
+            self._sleep(pause)
             pause = min(2 * pause, 30.0)
 
 
@@ -71,8 +62,14 @@ def follow(
     step_names: list[str],
     on_progress: Callable[[str, Progress], Any],
     patience: Patience,
+    on_poll: Callable[[Run], Any] = lambda run: None,
 ) -> Run:
-    """Polls until the run is over; calls ``on_progress`` when a step's state changes."""
+    """Polls until the run is over.
+
+    Args:
+        on_progress: called when a step's state changes.
+        on_poll: called after each poll, unless the run is over.
+    """
     states: dict[str, str] = {}
     while True:
         run = patience.ask(lambda: runs.get(api, run_id))
@@ -83,4 +80,5 @@ def follow(
                 on_progress(name, step)
         if run.is_over:
             return run
-        patience.sleep(POLL_SECONDS)
+        on_poll(run)
+        patience.pause()

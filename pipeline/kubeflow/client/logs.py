@@ -1,32 +1,116 @@
-"""Logs of a run's steps, from its pods: Kubeflow Pipelines' API has no call for logs."""
+"""Logs of a run's steps.
+
+Kubeflow Pipelines serves the log of a pod, and the log that Argo keeps in the object store when the
+pod is gone. The Kubernetes API, with kubectl's configuration, can also follow a log; nothing else
+needs it.
+"""
 
 from __future__ import annotations
 
-import re
+import base64
+import binascii
+import contextlib
+import datetime
+import json
 from collections.abc import Callable, Iterator
 
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.api.pod_logs import Pod
-from stagecraft.pipeline.kubeflow.client import runs
+from stagecraft.pipeline.kubeflow.client import nodes as argo
+from stagecraft.pipeline.kubeflow.client import progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.follow import Patience
+from stagecraft.pipeline.kubeflow.client.nodes import Node
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR
+from stagecraft.pipeline.kubeflow.client.progress import DRIVER
 from stagecraft.schemas.errors import UserError
 
-_RUN_LABEL = "pipeline/runid"
+RUN_LABEL = "pipeline/runid"
 """Label of each pod of a run: ``LabelKeyWorkflowRunId`` in backend/src/common/util/consts.go."""
 
-_NODE_NAME = "workflows.argoproj.io/node-name"
-"""Annotation: the path of the pod's node, as ``quickstart-x7k2p.root.Trainer.executor(1)``."""
-
 _CONTAINER = "main"
+
+_ROUTES = (
+    ("/apis/v1alpha1/runs/{run}/nodes/{pod}/log", {}),  # apiserver/main.go
+    ("/apis/v2beta1/runs/{run}/nodes/{pod}/log", {}),  # newer servers
+    # The user interface, which does not forward the first: frontend/server/app.ts.
+    ("/k8s/pod/logs", {"podname": "{pod}", "runid": "{run}", "podnamespace": "{namespace}"}),
+)
+
+_ARCHIVE = "/apis/v2beta1/runs/{run}/nodes/{node}/artifacts/main-logs:read"
+"""The log as an artifact of Argo (archiveLogs in its workflow-controller-configmap)."""
+
+_RETRIED = (None, 429, 502, 503, 504)
+"""Statuses of a server that may answer later; 500 is the answer for a pod that is gone."""
+
+
+class Reader:
+    """Reads logs of a run's nodes through Kubeflow Pipelines."""
+
+    def __init__(self, api: Api, run: Run):
+        self._api, self.run_id = api, run.id
+        self._first = 0  # the route that had an answer
+
+    def lines(self, node: Node) -> list[str] | None:
+        """Lines of a node's log up to now, without line ends; None: there is no log.
+
+        Raises:
+            ApiError: the server does not answer.
+        """
+        text = self._of_pod(node)
+        text = self._archived(node) if text is None else text
+        if text is None:
+            return None
+        return text.removesuffix("\n").split("\n") if text else []
+
+    def _of_pod(self, node: Node) -> str | None:
+        routes = [*range(len(_ROUTES))]
+        for route in [self._first, *(each for each in routes if each != self._first)]:
+            path, query = _ROUTES[route]
+            for pod in node.pods:
+                names = {
+                    "run": self.run_id,
+                    "pod": pod,
+                    "namespace": self._api.pods_namespace,
+                }
+                text = self._get(
+                    path.format(**names),
+                    **{key: value.format(**names) for key, value in query.items()},
+                )
+                if text is not None and not _is_error(text):
+                    self._first = route
+                    return text
+        return None
+
+    def _archived(self, node: Node) -> str | None:
+        text = self._get(_ARCHIVE.format(run=self.run_id, node=node.id))
+        with contextlib.suppress(ValueError, KeyError, TypeError, binascii.Error):
+            return base64.b64decode(json.loads(text or "")["data"]).decode(errors="replace")
+        return None
+
+    def _get(self, path: str, **query: str) -> str | None:
+        try:
+            return self._api.text(path, **query)
+        except ApiError as error:
+            if error.status in _RETRIED:
+                raise
+            return None
+
+
+def _is_error(text: str) -> bool:
+    """Whether an answer is an error: older servers send status 200 before they look for the pod."""
+    with contextlib.suppress(ValueError):
+        answer = json.loads(text)
+        return isinstance(answer, dict) and {*answer} == {"error_message", "error_details"}
+    return False
 
 
 def read(
     api: Api,
     run: Run,
+    names: list[str],
     step: str | None,
     *,
     follow: bool,
@@ -37,78 +121,191 @@ def read(
     """Lines of a run's steps, each with the step's name.
 
     Args:
+        names: of all steps, each after its dependencies.
         step: only this step; a name with ``-driver`` at the end is a driver.
         tail: last lines of each pod's log; default: all.
         on_waiting: called with a step and the reason why its container does not start.
     """
-    client, namespace = connect(api.connection.context.kube_context), api.pods_namespace
-    reported: set[tuple[str, str]] = set()
 
-    def present() -> list[Pod]:
+    def pods_of_run() -> _Pods:
+        return _Pods(api, run, step, tail, on_waiting, on_hiccup)
+
+    found, cluster = False, None
+    if follow:
+        # The cluster may be out of reach, refuse, or be another one.
+        with contextlib.suppress(UserError):
+            cluster = pods_of_run()
+            if not cluster.present() and _wanted(run, names, step):
+                cluster = None
+    if cluster is not None:
+        lines = cluster.followed()
+    elif follow:
+        lines = _followed(api, run, names, step, tail, on_hiccup)
+    else:
+        lines = _present(api, run, names, step, tail)
+    for entry in lines:
+        found = True
+        yield entry
+    try:
+        cluster = cluster or pods_of_run()
+        present = cluster.present()
+    except UserError as error:
+        if found:
+            return
+        raise _no_logs(run, step, api.pods_namespace, str(error)) from None
+    if found or (follow and present):
+        return
+    if not present:
+        raise _no_logs(run, step, api.pods_namespace)
+    yield from cluster.lines(present)
+
+
+def _present(
+    api: Api, run: Run, names: list[str], step: str | None, tail: int | None
+) -> Iterator[tuple[str, str]]:
+    """Lines up to now, through Kubeflow Pipelines."""
+    reader = Reader(api, run)
+    for node in _wanted(run, names, step):
+        lines = reader.lines(node) or []
+        yield from ((node.step, line) for line in lines[_start(lines, tail) :])
+
+
+def _followed(
+    api: Api,
+    run: Run,
+    names: list[str],
+    step: str | None,
+    tail: int | None,
+    on_hiccup: Callable[[str], None],
+) -> Iterator[tuple[str, str]]:
+    """Lines as they are written, through Kubeflow Pipelines: it sends a log as a whole."""
+    patience = Patience(on_hiccup)
+    seen: dict[str, int] = {}
+    ended: set[str] = set()
+    reader = Reader(api, run)
+    while True:
+        run = patience.ask(lambda: runs.get(api, reader.run_id))
+        now = datetime.datetime.now(datetime.timezone.utc)
+        states = {name: each.state for name, each in progress.progress(run, names, now).items()}
+        for node in _wanted(run, names, step):
+            if node.id in ended:
+                continue
+            lines = patience.ask(lambda node=node: reader.lines(node))  # type: ignore[misc]
+            if states.get(node.step, "done") != "running":
+                ended.add(node.id)
+            elif lines:
+                lines = lines[:-1]  # the last line may be incomplete
+            if not lines:
+                continue
+            begin = seen.get(node.id, _start(lines, tail))
+            # A shorter log is a new file: the kubelet limits the size of a log.
+            yield from ((node.step, line) for line in lines[begin if begin <= len(lines) else 0 :])
+            seen[node.id] = len(lines)
+        if run.is_over:
+            return
+        patience.pause()
+
+
+def _start(lines: list[str], tail: int | None) -> int:
+    return 0 if tail is None else max(0, len(lines) - tail)
+
+
+def _wanted(run: Run, names: list[str], step: str | None) -> list[Node]:
+    """Nodes whose logs a user wants; of drivers, only those that failed."""
+    failed = {argo.step_of(task.display_name or "") for task in run.tasks if task.state == "FAILED"}
+    return [
+        node
+        for node in argo.nodes(run, names)
+        if node.step == step
+        or (
+            (step is None or node.step == step + DRIVER)
+            and (not node.step.endswith(DRIVER) or node.step in failed)
+        )
+    ]
+
+
+class _Pods:
+    """Logs of a run's pods through the Kubernetes API."""
+
+    def __init__(
+        self,
+        api: Api,
+        run: Run,
+        step: str | None,
+        tail: int | None,
+        on_waiting: Callable[[str, str], None],
+        on_hiccup: Callable[[str], None],
+    ):
+        self._api, self._run, self._step, self._tail = api, run, step, tail
+        self._on_waiting, self._patience = on_waiting, Patience(on_hiccup)
+        self._client = connect(api.connection.context.kube_context)
+        self._reported: set[tuple[str, str]] = set()
+
+    def present(self) -> list[Pod]:
+        """The pods that exist; calls ``on_waiting`` for those that wait."""
         wanted = [
             pod
-            for pod in pod_logs.pods(client, namespace, f"{_RUN_LABEL}={run.id}")
-            if _is_wanted(pod, step)
+            for pod in pod_logs.pods(
+                self._client, self._api.pods_namespace, f"{RUN_LABEL}={self._run.id}"
+            )
+            if _is_wanted(pod, self._step)
         ]
         for pod in wanted:
-            if pod.waiting and (pod.name, pod.waiting) not in reported:
-                reported.add((pod.name, pod.waiting))
-                on_waiting(name_of(pod), pod.waiting)
+            if pod.waiting and (pod.name, pod.waiting) not in self._reported:
+                self._reported.add((pod.name, pod.waiting))
+                self._on_waiting(argo.step_of_pod(pod), pod.waiting)
         return wanted
 
-    patience = Patience(on_hiccup)
+    def lines(self, pods: list[Pod]) -> Iterator[tuple[str, str]]:
+        """Lines up to now."""
+        for pod in pods:
+            try:
+                for line in pod_logs.lines(
+                    self._client,
+                    self._api.pods_namespace,
+                    pod.name,
+                    container=_CONTAINER,
+                    tail=self._tail,
+                ):
+                    yield argo.step_of_pod(pod), line
+            except Refused as error:
+                if error.status not in (400, 404):  # has not started; is gone
+                    raise
+                self._on_waiting(argo.step_of_pod(pod), str(error))
 
-    def state() -> tuple[list[Pod], bool]:
-        # The run first: after its end, no pod can start between the two requests.
-        over = patience.ask(lambda: runs.get(api, run.id)).is_over
-        return patience.ask(present), not over
+    def followed(self) -> Iterator[tuple[str, str]]:
+        """Lines as they are written, until the run is over."""
 
-    if follow:
-        seen = False
-        for pod, line in pod_logs.merged(client, namespace, state, container=_CONTAINER, tail=tail):
-            seen = True
-            yield name_of(pod), line
-        if not seen and not present():
-            raise _no_pods(run, step, namespace)
-        return
-    pods = present()
-    if not pods:
-        raise _no_pods(run, step, namespace)
-    for pod in pods:
-        try:
-            for line in pod_logs.lines(
-                client, namespace, pod.name, container=_CONTAINER, tail=tail
-            ):
-                yield name_of(pod), line
-        except Refused as error:
-            if error.status not in (400, 404):  # has not started; is gone
-                raise
-            on_waiting(name_of(pod), str(error))
+        def state() -> tuple[list[Pod], bool]:
+            # The run first: after its end, no pod can start between the two requests.
+            over = self._patience.ask(lambda: runs.get(self._api, self._run.id)).is_over
+            return self._patience.ask(self.present), not over
 
-
-def name_of(pod: Pod) -> str:
-    """Name of a pod's step; a driver's pod has the driver's name."""
-    path = [
-        re.sub(r"\(.*\)$", "", part)  # attempt or iteration
-        for part in pod.annotations.get(_NODE_NAME, pod.name).split(".")
-    ]
-    return path[-2] if path[-1] == EXECUTOR and len(path) > 1 else path[-1]
+        namespace, container = self._api.pods_namespace, _CONTAINER
+        for pod, line in pod_logs.merged(
+            self._client, namespace, state, container=container, tail=self._tail
+        ):
+            yield argo.step_of_pod(pod), line
 
 
 def _is_wanted(pod: Pod, step: str | None) -> bool:
-    name = name_of(pod)
+    name = argo.step_of_pod(pod)
     if step is not None:
         # If the driver failed, the step has no other log.
         return name == step or (name == step + DRIVER and pod.phase == "Failed")
     return not name.endswith(DRIVER) or pod.phase == "Failed"
 
 
-def _no_pods(run: Run, step: str | None, namespace: str) -> UserError:
+def _no_logs(run: Run, step: str | None, namespace: str, cluster: str = "") -> UserError:
     whose = f"step {step} of run {run.id}" if step else f"run {run.id}"
+    if cluster:
+        return UserError(
+            f"{whose}: Kubeflow Pipelines has no log, and the pods cannot be read. {cluster}"
+        )
     return UserError(
-        f"{whose}: no pods in namespace {namespace}. Cached and waiting steps have no pods, and "
-        "the cluster deletes the pods of a finished run after some time. The user interface may "
-        "still have their logs; --namespace selects another namespace.",
+        f"{whose}: Kubeflow Pipelines has no log, and namespace {namespace} has no pods. Cached "
+        "and waiting steps have no pods, and the cluster deletes the pods of a finished run after "
+        "some time; --namespace selects another namespace.",
         setting="--namespace",
         value=namespace,
     )

@@ -24,6 +24,9 @@ DRIVER = "-driver"
 EXECUTOR = "executor"
 """Name of the node, below a step's, whose pod runs the container: argocompiler/container.go."""
 
+DRIVER_FAILED = "its driver failed"
+"""Cause of a failure, as far as Kubeflow Pipelines gives it; the driver's log says more."""
+
 _NO_POD_SECONDS = 2.0
 """No pod starts and ends in this time; Argo's times are whole seconds."""
 
@@ -54,7 +57,7 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
         if node is not None and node.state:
             found = _of_node(node, without_pod, now)
         elif driver is not None and _STATES.get(driver.state) in ("failed", "interrupted"):
-            cause = _message(driver) or "its driver failed: missing inputs, or no image"
+            cause = _message(driver) or DRIVER_FAILED
             found = Progress(_STATES[driver.state], _seconds(driver, now), cause)
         elif driver is not None and driver.state:  # Argo's Omitted comes without a state
             found = Progress("running", _seconds(driver, now))

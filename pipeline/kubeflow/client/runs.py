@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
-from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
+from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version, document
+from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -113,6 +114,24 @@ def get(api: Api, run_id: str) -> Run:
         raise UserError(
             f"{run_id}: no run has this ID; see 'stagecraft kubeflow runs list'."
         ) from None
+
+
+def document_of(api: Api, run: Run) -> Document | None:
+    """The pipeline of a run; None: it was deleted."""
+    if run.spec:
+        return document(run.spec)
+    if run.pipeline_id and run.version_id:
+        try:
+            answer = api.call(
+                "get_pipeline_version",
+                pipeline_id=run.pipeline_id,
+                pipeline_version_id=run.version_id,
+            )
+            return Version.of(answer).document
+        except ApiError as error:
+            if error.status != 404:  # a run remains when its pipeline is deleted
+                raise
+    return None
 
 
 def terminate(api: Api, run: Run) -> tuple[Run, bool]:

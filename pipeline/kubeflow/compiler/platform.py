@@ -35,10 +35,9 @@ def check(name: str, wanted: Step, version: str) -> None:
     Raises:
         SettingError: the version is older than the setting.
     """
-    major, minor = (int(number) for number in version.split(".")[:2])
     values = {**wanted.model_dump(), "volumes.sub_path": any(v.sub_path for v in wanted.volumes)}
     for setting, since in _SINCE.items():
-        if values[setting] and (major, minor) < since:
+        if values[setting] and _numbers(version) < since:
             raise SettingError(
                 f"kubeflow.steps.{name}.{setting}",
                 values[setting],
@@ -48,8 +47,12 @@ def check(name: str, wanted: Step, version: str) -> None:
             )
 
 
-def apply(step: specs.Step, wanted: Step) -> Json:
-    """Writes settings into container and task; returns the entry of the platform document."""
+def apply(step: specs.Step, wanted: Step, version: str) -> Json:
+    """Writes settings into container and task; returns the entry of the platform document.
+
+    Args:
+        version: ``kubeflow.backend_version``.
+    """
     container = step.container
     if container is None:
         return {}
@@ -67,7 +70,10 @@ def apply(step: specs.Step, wanted: Step) -> Json:
             "backoffFactor": 2.0,
             "backoffMaxDuration": "600s",
         }
-    return _platform(wanted)
+    policy = wanted.pull_policy(container["image"])
+    if _numbers(version) < _SINCE["image_pull_policy"]:
+        policy = wanted.image_pull_policy
+    return {**_platform(wanted), **({"imagePullPolicy": policy} if policy else {})}
 
 
 def document(executors: Json) -> Json:
@@ -124,8 +130,6 @@ def _platform(wanted: Step) -> Json:
             {key: value for key, value in toleration.model_dump().items() if value}
             for toleration in wanted.tolerations
         ]
-    if wanted.image_pull_policy:
-        entry["imagePullPolicy"] = wanted.image_pull_policy
     if wanted.shared_memory:
         # Not enabledSharedMemory, which the backend's driver does not read.
         entry["emptyDirMounts"] = [
@@ -139,6 +143,10 @@ def _platform(wanted: Step) -> Json:
     if wanted.timeout_seconds:
         entry["activeDeadlineSeconds"] = str(wanted.timeout_seconds)
     return entry
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".")[:2])
 
 
 def _number(text: str) -> float:

@@ -6,41 +6,21 @@ model, pushes, reads data of the user, or runs Beam on workers elsewhere opens t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
-from stagecraft.components.kubernetes.jobs.pod_settings import Secret
 from stagecraft.pipeline.beam.in_process import runs_elsewhere
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.pipeline.settings.kubeflow import Step
-
-OWN_STORE = (
-    Secret(name="mlpipeline-minio-artifact", key="accesskey", env="AWS_ACCESS_KEY_ID"),
-    Secret(name="mlpipeline-minio-artifact", key="secretkey", env="AWS_SECRET_ACCESS_KEY"),
-)
-"""Keys of the store that comes with Kubeflow Pipelines. Its installation creates the Secret, and
-the profile controller copies it into profiles (manifests/kustomize in kubeflow/pipelines)."""
-
-_CREDENTIALS = {
-    "s3": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
-}
-_CREDENTIALS["minio"] = _CREDENTIALS["s3"]
+from stagecraft.pipeline.settings.kubeflow import Step, stores
 
 _EXECUTOR = "--executor_class_path"
 
-_ADDRESS = re.compile(r"\b(gs|s3|minio)://")
-
 
 def add(spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ()) -> Step:
-    """Adds the keys of Kubeflow's own store to the settings of a step that opens ``minio://``.
-
-    Keys in the settings take precedence. AWS's SDK accepts one pair of keys, so a step that also
-    opens ``s3://`` gets no keys.
+    """Adds the keys of Kubeflow's own store to the settings of a step: ``Step.with_store_keys``.
 
     Args:
         spec: with the pipeline root and the defaults of parameters.
@@ -48,23 +28,14 @@ def add(spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ())
         wanted: the step's settings.
         further: addresses that the step opens and that are not in its parameters.
     """
-    stores = _stores(spec, step, further)
-    if "minio" not in stores or "s3" in stores or not _missing("minio", wanted):
-        return wanted
-    return wanted.model_copy(update={"secrets": (*wanted.secrets, *OWN_STORE)})
+    return wanted.with_store_keys(_stores(spec, step, further))
 
 
 def without_keys(
     spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ()
 ) -> set[str]:
     """Schemes of the stores that a step opens although its settings name no credentials."""
-    return {scheme for scheme in _stores(spec, step, further) if _missing(scheme, wanted)}
-
-
-def _missing(scheme: str, wanted: Step) -> bool:
-    """Whether settings name no credentials for a store."""
-    names = {*wanted.env, *(secret.env for secret in wanted.secrets)}
-    return names.isdisjoint(_CREDENTIALS[scheme])
+    return {scheme for scheme in _stores(spec, step, further) if wanted.lacks_keys(scheme)}
 
 
 def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
@@ -84,7 +55,7 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     args = step.executor["container"]["args"]
     if _reads_records(args) or _blesses(step.component) or _runs_beam_elsewhere(args):
         addresses.append(spec["defaultPipelineRoot"])
-    return {match[1] for text in addresses for match in _ADDRESS.finditer(text)}
+    return stores(addresses)
 
 
 def _parameters(task: Json) -> Iterable[Json]:

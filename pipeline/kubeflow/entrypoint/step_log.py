@@ -42,12 +42,12 @@ def configure() -> None:
         warnings.filterwarnings("ignore", category=category, module=f"({'|'.join(_LIBRARIES)})")
     for handler in logging.getLogger().handlers:
         handler.addFilter(_concerns_user)
-    with _holding_stderr():
+    with holding_stderr():
         import tensorflow  # noqa: F401 (2.17 and newer log before they read TF_CPP_MIN_LOG_LEVEL)
 
 
 @contextlib.contextmanager
-def _holding_stderr() -> Iterator[None]:
+def holding_stderr() -> Iterator[None]:
     """Shows the lines that native code writes only if the block fails.
 
     If the process dies inside the block, for example of SIGILL, stderr shows Python's traceback.

@@ -215,7 +215,7 @@ def test_9_resources(tmp_path):
     assert container(spec)["resources"] == {"cpuLimit": 2, "memoryLimit": 4}
     assert container(spec, "Trainer")["resources"]["accelerator"]["count"] == "2"
     executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    assert executors["Trainer_executor"] == {"nodeSelector": {"labels": {"gpu": "a100"}}}
+    assert executors["Trainer_executor"]["nodeSelector"] == {"labels": {"gpu": "a100"}}
 
 
 def test_10_artifact_types_of_ones_own(tmp_path, monkeypatch, messages):

@@ -206,7 +206,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Nobody": {}})
     assert (tmp_path / "ours.yaml").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["ours.yaml"]
-    assert yaml.safe_load(before)["pipelineInfo"]["name"] == "tiny"
+    assert next(yaml.safe_load_all(before))["pipelineInfo"]["name"] == "tiny"
 
 
 def test_a_class_of_the_script(tmp_path, monkeypatch, messages):

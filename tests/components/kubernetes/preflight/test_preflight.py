@@ -45,7 +45,7 @@ def wanted(
     fields = {
         "folder": "/mnt/training/jobs",
         "checkpoints": "/mnt/training/checkpoints",
-        "default_image": "stagecraft:latest",
+        "default_image": "stagecraft:1",
     }
     return PlannedTraining(request=request, **(fields | more))
 
@@ -113,7 +113,12 @@ def test_a_runtime(server, client, messages):
 
 
 def test_images(client):
-    assert rows(client, pod={"image": "stagecraft:latest"})["image"].verdict == "missing"
+    for image, advice in (
+        ("stagecraft:1", "on each node"),
+        ("mine:latest", "a version as its tag"),
+    ):
+        found = rows(client, pod={"image": image})["image"]
+        assert found.verdict == "note" and advice in found.advice
     assert "digest" in rows(client, pod={"image": "registry.example.com/s:1"})["image"].advice
 
 

@@ -8,6 +8,7 @@ import pytest
 from kube_api import kube_api
 
 from stagecraft.pipeline.checks import machine
+from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE
 
 SETTINGS = (
     "--set=parallel.strategy=multi_worker_mirrored",
@@ -41,17 +42,30 @@ def test_a_cluster_that_has_everything(stagecraft, server, messages):
 
 def test_a_cluster_that_has_not(stagecraft, server, messages):
     server.forbid("create", "tfjobs.kubeflow.org")
-    given = (*SETTINGS, "--set=kubeflow.job.kind=tfjob", "--set=kubeflow.image=stagecraft:latest")
+    given = (*SETTINGS, "--set=kubeflow.job.kind=tfjob", f"--set=kubeflow.image={DEFAULT_IMAGE}")
     ran = stagecraft("doctor", "--cluster", "--json", *given)
     assert ran.code == 1
     found = json.loads(ran.stdout)
     missing = {name for name, row in found["checks"].items() if row["verdict"] == "missing"}
-    assert found["ok"] is False and missing == {"kind", "image", "tfjobs"}
+    assert found["ok"] is False and missing == {"kind", "tfjobs"}
+    assert found["checks"]["image"]["verdict"] == "note"
     ran = stagecraft("doctor", "--cluster", *given)
     assert ran.code == 1
     (kind,) = (line for line in ran.stdout.splitlines() if line.startswith("missing kind "))
     assert "tfjobs.kubeflow.org/v1" in kind
     messages.check(kind)
+
+
+@pytest.mark.parametrize(("scheme", "verdict"), [("minio", "ok"), ("s3", "note")])
+def test_a_folder_in_an_object_store(stagecraft, server, scheme, verdict):
+    """The pods get the keys of Kubeflow's own store, as in a compiled pipeline."""
+    settings = [each for each in SETTINGS if "folder" not in each and "checkpoints" not in each]
+    folders = (
+        f"--set=kubeflow.{name}={scheme}://mlpipeline/a" for name in ("job.folder", "checkpoints")
+    )
+    ran = stagecraft("doctor", "--cluster", "--json", *settings, *folders)
+    checks = ran.last_line["checks"]
+    assert (checks["folder"]["verdict"], checks["checkpoints"]["verdict"]) == (verdict, verdict)
 
 
 def test_the_defaults_say_what_to_set(stagecraft, server):

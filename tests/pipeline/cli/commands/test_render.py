@@ -3,6 +3,8 @@
 import pytest
 import yaml
 
+from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE, OWN_STORE
+
 FOLDER = (
     "--set=kubeflow.job.folder=/mnt/training/jobs",
     "--set=kubeflow.steps.Trainer.volumes=[{claim: training, path: /mnt/training}]",
@@ -33,7 +35,7 @@ def test_objects_of_each_kind(stagecraft, launcher, kinds):
     for each in made:
         assert (each["metadata"]["name"], each["metadata"]["namespace"]) == ("t-1", "team")
     text = yaml.safe_dump(made[-1])
-    assert "image: i:1" in text and "stagecraft:latest" not in text
+    assert "image: i:1" in text and DEFAULT_IMAGE not in text
     assert "claimName: training" in text
 
 
@@ -41,8 +43,22 @@ def test_the_kind_is_a_setting(stagecraft):
     (made,) = objects(stagecraft, "--set=kubeflow.job.kind=tfjob")
     assert (made["kind"], made["metadata"]["name"]) == ("TFJob", "quickstart")
     (container,) = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    assert container["image"] == "stagecraft:latest"
+    assert container["image"] == DEFAULT_IMAGE
+    assert container["imagePullPolicy"] == "IfNotPresent"
     assert container["command"] == [*COMMAND, "/mnt/training/jobs/quickstart"]
+
+
+def test_pods_with_a_folder_in_kubeflows_own_store_get_its_keys(stagecraft):
+    (made,) = objects(
+        stagecraft, "--set=kubeflow.job.folder=minio://mlpipeline/jobs", "--launcher=tfjob"
+    )
+    (container,) = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    secrets = {
+        entry["name"]: entry["valueFrom"]["secretKeyRef"]["name"]
+        for entry in container["env"]
+        if "valueFrom" in entry
+    }
+    assert secrets == {secret.env: secret.name for secret in OWN_STORE}
 
 
 def test_a_topology_is_its_processes(stagecraft):

@@ -1,4 +1,7 @@
-"""``stagecraft kubeflow runs logs``: two servers, Kubeflow Pipelines' and the cluster's."""
+"""``stagecraft kubeflow runs logs``: two servers, Kubeflow Pipelines' and the cluster's.
+
+Tests without ``cluster`` have no configuration of kubectl.
+"""
 
 import json
 
@@ -44,6 +47,130 @@ def two_steps(cluster, add_pod):
     for name in ("d1", "d2", "p1", "p2"):
         cluster.finish(name)
     cluster.add_pod("foreign", {"pipeline/runid": "other"})
+
+
+TEXT = "hello\n\n  world \nünï\n"
+
+
+@pytest.fixture
+def started(server, run):
+    """The first step of two has begun, and its pod has printed."""
+    run.start("say")
+    server.logs[run.pod("say")] = TEXT
+    return run
+
+
+def test_kubeflow_pipelines_serves_the_log_of_a_pod(server, ask, started):
+    done = ask("runs", "logs", started.id)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "say | hello\nsay | \nsay |   world \nsay | ünï\n"
+    assert ask("runs", "logs", started.id, "--step", "say").stdout == TEXT
+    assert ask("runs", "logs", started.id, "--step", "say", "--tail", 1).stdout == "ünï\n"
+    assert ask("runs", "logs", started.id, "--tail", 0).exit_code == 0
+
+
+def test_the_user_interface_serves_it_too(server, ask, started):
+    """A port that is forwarded to ml-pipeline-ui is the usual endpoint."""
+    server.serves_ui = True
+    assert ask("runs", "logs", started.id, "--step", "say").stdout == TEXT
+    asked = [each for each in server.requests if each.path == "/k8s/pod/logs"][-1]
+    assert asked.query == {
+        "podname": started.pod("say"),
+        "podnamespace": "kubeflow",
+        "runid": started.id,
+    }
+
+
+@pytest.mark.parametrize("template", ["retry-system-container-impl", ""])
+def test_pods_of_other_names(server, ask, started, template):
+    """Of a step with retries, and of an Argo that names pods after nodes."""
+    number = started.pod("say").rpartition("-")[2]
+    [text] = server.logs.values()
+    name = "-".join(filter(None, (started.workflow.name, template, number)))
+    server.logs = {name: text}
+    assert ask("runs", "logs", started.id, "--step", "say").stdout == TEXT
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_log_in_the_archive(server, ask, started, is_json):
+    """Kubernetes has deleted the pod. A step may print what looks like an answer of the server."""
+    text = '{"error_message": "x"}' if is_json else TEXT
+    server.logs.clear()
+    server.archive[started.workflow.nodes["root.say.executor"].id] = text
+    done = ask("runs", "logs", started.id, "--step", "say")
+    assert (done.exit_code, done.stdout.rstrip("\n")) == (0, text.rstrip("\n"))
+
+
+def test_no_log_and_no_cluster(server, ask, started, messages):
+    server.logs.clear()
+    done = ask("runs", "logs", started.id)
+    assert (done.exit_code, done.stdout) == (1, "") and "KUBECONFIG" in done.stderr
+    messages.check(done.stderr.replace(started.id, "RUN"))
+
+
+def test_a_server_that_fails_is_no_missing_log(server, ask, started):
+    server.fail("GET", "/log$", status=503, body="upstream is away")
+    done = ask("runs", "logs", started.id)
+    assert done.exit_code == 1 and "upstream is away" in done.stderr
+
+
+def test_follow_without_a_cluster(server, ask, started):
+    """Each poll reads the whole log; a line that has no end yet comes later, and none twice."""
+    pod = started.pod("say")
+
+    def write(text):
+        def step(run):
+            server.logs[pod] = text
+
+        return step
+
+    def away(run):
+        server.fail("GET", "/log$", status=503, body="upstream is away")
+
+    def last(run):
+        run.finish("say")
+        run.start("after")
+        server.logs[run.pod("after")] = "bye"
+        server.logs[pod] = "1\nsame\nsame\n3\n"
+
+    write("1\nsa")(started)
+    started.play(nothing, write("1\nsame\nsame\n"), away, nothing, last, end())
+    done = ask("runs", "logs", started.id, "--follow")
+    assert done.exit_code == 0, done.output
+    expected = ["say | 1", "say | same", "say | same", "say | 3", "after | bye"]
+    assert done.stdout.splitlines() == expected
+    assert done.stderr.count("Trying again.") == 1
+
+
+def test_follow_a_log_that_begins_anew(server, ask, started):
+    """The kubelet starts another file at 10 MB, and shows only the newest one."""
+
+    def rotated(run):
+        server.logs[run.pod("say")] = "new\n"
+
+    started.play(nothing, nothing, rotated, nothing, end())
+    done = ask("runs", "logs", started.id, "--follow", "--step", "say")
+    assert done.stdout.splitlines()[-2:] == ["ünï", "new"] or "new" in done.stdout
+    assert done.stdout.count("hello") == 1
+
+
+def test_follow_where_the_cluster_refuses(server, cluster, ask, started):
+    cluster.forbid("list", "pods")
+    started.play(nothing, nothing, end())
+    assert ask("runs", "logs", started.id, "-f", "--step", "say").stdout == TEXT
+
+
+def test_follow_where_kubectl_means_another_cluster(server, cluster, ask, started):
+    started.play(nothing, nothing, end())
+    assert ask("runs", "logs", started.id, "-f", "--step", "say").stdout == TEXT
+
+
+def test_a_driver_that_failed_without_a_cluster(server, ask, run):
+    run.resolve("say", "FAILED")
+    server.logs[run.pod("say", "driver")] = "KFP driver: no such artifact\n"
+    expected = "KFP driver: no such artifact\n"
+    assert ask("runs", "logs", run.id, "--step", "say").stdout == expected
+    assert ask("runs", "logs", run.id).stdout == f"say-driver | {expected}"
 
 
 @pytest.mark.usefixtures("two_steps")
@@ -189,6 +316,7 @@ def test_no_pods(cluster, refused, run):
 @pytest.mark.parametrize(("verb", "resource"), [("list", "pods"), ("get", "pods/log")])
 def test_forbidden(cluster, ask, run, verb, resource, follow):
     cluster.forbid(verb, resource)
+    run.play(nothing, nothing, end())
     done = ask("runs", "logs", run.id, *follow)
     assert (done.exit_code, done.stdout) == (1, "")
     assert f'User "ci@example.com" cannot {verb} resource "{resource}"' in done.stderr

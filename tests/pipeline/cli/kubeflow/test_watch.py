@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from kfp_server import end, finish, start, whole
 
 pytestmark = pytest.mark.usefixtures("uploaded")
@@ -44,6 +45,232 @@ def test_failure_names_the_step_and_its_log(server, ask, told, messages):
     messages.check(log.replace(run, "RUN"))
     made = told("runs", "watch", run, code=1)
     assert steps(made) == {"say": "failed", "after": "skipped"}
+
+
+def nothing(run):
+    """At one poll."""
+
+
+REASON = 'ImagePullBackOff: Back-off pulling image "stagecraft:latest"'
+
+
+def manifest(name, node, *, image="stagecraft:latest", memory=None, **status):
+    """A pod as Kubernetes has it."""
+    limits = {"resources": {"limits": {"memory": memory}}} if memory else {}
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2026-11-25T23:02:07Z",
+            "annotations": {"workflows.argoproj.io/node-name": f"tiny-x7k2p.{node}"},
+        },
+        "spec": {"containers": [{"name": "wait"}, {"name": "main", "image": image, **limits}]},
+        "status": status,
+    }
+
+
+def state(kind, reason, message=None, **more):
+    """A container's state in the status of a pod."""
+    fields = {"reason": reason, **({"message": message} if message else {}), **more}
+    return {"containerStatuses": [{"name": "main", "state": {kind: fields}}]}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A minute is over at once."""
+    from stagecraft.pipeline.kubeflow.client import diagnosis
+
+    monkeypatch.setattr(diagnosis, "WITHOUT_CONTAINER_SECONDS", 0.0)
+    monkeypatch.setattr(diagnosis, "_LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture(params=["cluster", "ui", "v1"])
+def hanging(request, server):
+    """A run whose first pod waits for its image, and how that can be known."""
+
+    def hang(run):
+        run.start("say", "PENDING")
+        pod = manifest("p1", "root.say.executor", phase="Pending")
+        reason, _, message = REASON.partition(": ")
+        pod["status"] |= state("waiting", reason, message)
+        if request.param == "cluster":
+            pod["metadata"]["labels"] = {"pipeline/runid": run.id}
+            del pod["metadata"]["uid"]
+            request.getfixturevalue("cluster").add("pods", "p1", **pod)
+        elif request.param == "ui":
+            server.serves_ui = True
+            server.pods[run.pod("say")] = pod
+        else:
+            run.workflow.nodes["root.say.executor"].message = REASON
+
+    if request.param == "cluster":
+        request.getfixturevalue("cluster")
+    return hang
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_step_whose_image_cannot_be_pulled(server, ask, hanging, messages):
+    """The command says why and what to do, once, and goes on watching."""
+    server.play(hanging, nothing, nothing, nothing, *whole("say", "after"))
+    done = ask("runs", "create", "tiny", "--watch")
+    assert done.exit_code == 0, done.output
+    [line] = done.stderr.splitlines()
+    assert line.startswith("say: ") and REASON in line and "kubeflow.image" in line
+    messages.check(line)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (state("waiting", "CreateContainerConfigError", 'secret "keys" not found'), "the Secret"),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                    | {"message": "0/1 nodes are available: 1 Insufficient memory."}
+                ]
+            },
+            "kubeflow.steps.say",
+        ),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                    | {"message": 'persistentvolumeclaim "training" not found'}
+                ]
+            },
+            "kubeflow.steps.say.volumes",
+        ),
+        (state("waiting", "ContainerCreating"), "kubectl -n kubeflow describe pod p1"),
+        (state("waiting", "InvalidImageName", "couldn't parse image"), "kubeflow.image"),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_other_reasons_not_to_start(server, ask, messages, status, advice):
+    def hang(run):
+        run.start("say", "PENDING")
+        pod = manifest("p1", "root.say.executor", phase="Pending", **status)
+        server.serves_ui, server.pods[run.pod("say")] = True, pod
+
+    server.play(hang, nothing, nothing, *whole("say", "after"))
+    done = ask("runs", "create", "tiny", "--watch")
+    [line] = done.stderr.splitlines()
+    assert done.exit_code == 0 and line.startswith("say: ") and advice in line
+    messages.check(line)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
+    """The container waits as usual; only the cluster's events say why."""
+
+    def hang(run):
+        run.start("say", "PENDING")
+        pod = manifest("p1", "root.say.executor", phase="Pending")
+        pod["metadata"]["labels"] = {"pipeline/runid": run.id}
+        del pod["metadata"]["uid"]
+        pod["status"] |= state("waiting", "ContainerCreating")
+        cluster.add("pods", "p1", **pod)
+        cluster.add(
+            "events",
+            "p1.1",
+            type="Warning",
+            reason="FailedMount",
+            message='MountVolume.SetUp failed for volume "claim-0"',
+            involvedObject={"kind": "Pod", "name": "p1"},
+            lastTimestamp="2026-11-25T23:03:07Z",
+        )
+
+    server.play(hang, nothing, nothing, *whole("say", "after"))
+    done = ask("runs", "create", "tiny", "--watch")
+    [line] = done.stderr.splitlines()
+    assert "FailedMount" in line and "kubeflow.steps.say.volumes" in line
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_nobody_starts_the_run_or_can_say_why(server, ask, messages):
+    server.has_v1 = False
+    server.play(nothing, nothing, start("say", "PENDING"), nothing, *whole("say", "after"))
+    done = ask("runs", "create", "tiny", "--name", "mine", "--watch")
+    controller, cluster = done.stderr.splitlines()
+    assert "workflow-controller" in controller and "--kube-context" in cluster
+    messages.check(controller)
+    messages.check(cluster)
+
+
+def test_a_container_that_runs_is_not_asked_about(server, ask):
+    """Nor is one that waits for less than a minute."""
+    server.play(start("say", "PENDING"), nothing, start("say"), *whole("say", "after"))
+    done = ask("runs", "create", "tiny", "--watch")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert not [each for each in server.requests if "/k8s/" in each.path or "v1beta1" in each.path]
+
+
+def test_a_driver_that_failed_has_a_last_line(server, ask, told, messages):
+    last = "F1125 22:58:53.1 main.go:85] KFP driver: no such artifact"
+
+    def fail(run):
+        run.resolve("say", "FAILED")
+        server.logs[run.pod("say", "driver")] = f"I1125 22:58:52.0 main.go:70] start\n{last}\n\n"
+
+    server.play(fail, end("FAILED"))
+    done = ask("runs", "create", "tiny", "--watch")
+    assert done.exit_code == 1 and f"its driver failed: {last}" in done.stderr
+    run = server.run()
+    assert told("runs", "show", run.id)["steps"]["say"]["cause"].endswith(last)
+    server.logs.clear()
+    assert told("runs", "show", run.id)["steps"]["say"]["cause"] == "its driver failed"
+
+
+KILLED = "I1125 23:02:26.1 launcher.go:1] training\nF1125 23:02:27.0 main.go:60] signal: killed\n"
+
+
+@pytest.mark.parametrize(
+    ("known_by", "limits", "shown"),
+    [
+        ("pod", {}, "450Mi"),
+        ("message", {"resourceMemoryLimit": "450Mi", "memoryLimit": 0.4718592}, "450Mi"),
+        ("log", {"resourceMemoryLimit": "450Mi"}, "450Mi"),
+        ("log", {"memoryLimit": 4.0}, "4G"),
+        ("log", {}, None),
+        ("nothing", {"memoryLimit": 4.0}, None),
+    ],
+)
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_a_step_over_its_memory_limit(
+    server, cluster, ask, told, write, messages, known_by, limits, shown
+):
+    path = write("limited.yaml", name="limited")
+    document = yaml.safe_load(path.read_text())
+    document["deploymentSpec"]["executors"]["exec-say"]["container"]["resources"] = limits
+    path.write_text(yaml.safe_dump(document))
+    assert ask("pipelines", "create", path).exit_code == 0
+
+    def fail(run):
+        run.finish("say", "FAILED")
+        if known_by == "pod":
+            pod = manifest("p1", "root.say.executor", memory="450Mi", phase="Failed")
+            pod["metadata"]["labels"] = {"pipeline/runid": run.id}
+            del pod["metadata"]["uid"]
+            pod["status"] |= state("terminated", "OOMKilled", exitCode=137)
+            cluster.add("pods", "p1", **pod)
+        elif known_by == "message":
+            run.workflow.nodes["root.say.executor"].message = "OOMKilled (exit code 137)"
+        elif known_by == "log":
+            server.logs[run.pod("say")] = KILLED
+
+    server.play(start("say"), fail, end("FAILED"))
+    done = ask("runs", "create", "limited", "--watch")
+    assert done.exit_code == 1
+    cause = told("runs", "show", server.run().id)["steps"]["say"]["cause"]
+    if known_by == "nothing":
+        assert cause is None
+        return
+    assert cause in done.stderr and "kubeflow.steps.say.memory" in cause
+    assert shown is None or shown in cause
+    messages.check(cause)
 
 
 def test_cached_and_skipped_steps(server, ask):

@@ -7,6 +7,8 @@ import yaml
 from compiled_by import EVERYTHING
 
 from stagecraft.pipeline.kubeflow.linter import check
+from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import SettingError, UserError
 
 
@@ -41,9 +43,8 @@ def test_the_container(documents):
 
 
 def test_the_platform_document(documents):
-    [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()
-    assert name == "Copy_executor"
-    assert entry == {
+    entries = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert entries.pop("Copy_executor") == {
         "imagePullPolicy": "IfNotPresent",
         "activeDeadlineSeconds": "3600",
         "nodeSelector": {"labels": {"accelerator": "a100"}},
@@ -70,6 +71,7 @@ def test_the_platform_document(documents):
             }
         ],
     }
+    assert entries == {"Make_executor": {"imagePullPolicy": "IfNotPresent"}}
 
 
 def test_the_rest_gets_nothing(documents):
@@ -77,10 +79,60 @@ def test_the_rest_gets_nothing(documents):
     assert container.keys() == {"image", "command", "args"}
 
 
-def test_nothing_asked_is_one_document(tmp_path):
-    compiled = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
+def test_nothing_to_say_is_one_document(tmp_path):
+    compiled = compiled_by.ours(tiny_nodes.pipeline(), tmp_path, image="mine:latest")
     assert "platformSpec" not in compiled
     assert len(list(yaml.safe_load_all((tmp_path / "ours.yaml").read_text()))) == 1
+
+
+def policies(compiled):
+    """The pull policy of each step that has one."""
+    platforms = compiled.get("platformSpec", {"platforms": {"kubernetes": {}}})["platforms"]
+    executors = platforms["kubernetes"].get("deploymentSpec", {}).get("executors", {})
+    return {label: entry.get("imagePullPolicy") for label, entry in executors.items()}
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        (None, "IfNotPresent"),
+        ("mine:1", "IfNotPresent"),
+        ("localhost:5000/team/mine:1", "IfNotPresent"),
+        ("mine@sha256:" + "0" * 64, "IfNotPresent"),
+        ("mine:latest@sha256:" + "0" * 64, "IfNotPresent"),
+        ("mine:latest", None),
+        ("mine", None),
+        ("localhost:5000/mine", None),
+        ("mine:latest-gpu", "IfNotPresent"),
+    ],
+)
+def test_an_image_that_nodes_may_have_is_not_pulled(tmp_path, messages, image, policy):
+    """A warning names images that Kubernetes pulls again and again."""
+    warnings = []
+    settings = KubeflowSettings(**({"image": image} if image else {}))
+    runner = KubeflowRunner(settings, str(tmp_path), on_warning=warnings.append)
+    compiled = runner.run(tiny_nodes.pipeline())
+    assert {*policies(compiled).values()} == ({policy} if policy else set())
+    assert len(warnings) == (policy is None)
+    for warning in warnings:
+        assert warning.startswith(f"{image}: ")
+        messages.check(warning)
+
+
+def test_the_pull_policy_of_a_setting_counts(tmp_path):
+    warnings = []
+    settings = KubeflowSettings(image="mine", every_step={"image_pull_policy": "Always"})
+    compiled = KubeflowRunner(settings, str(tmp_path), on_warning=warnings.append).run(
+        tiny_nodes.pipeline()
+    )
+    assert ({*policies(compiled).values()}, warnings) == ({"Always"}, [])
+
+
+def test_drivers_that_do_not_know_pull_policies_get_none(tmp_path):
+    """They refuse unknown fields of the platform document."""
+    for version, expected in (("2.0.5", set()), ("2.1", {"IfNotPresent"})):
+        compiled = compiled_by.ours(tiny_nodes.pipeline(), tmp_path, backend_version=version)
+        assert {*policies(compiled).values()} == expected
 
 
 def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path):

@@ -37,8 +37,8 @@ def test_imports_say_nothing(level: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 HELD = """
 import os
-from stagecraft.pipeline.kubeflow.entrypoint.step_log import _holding_stderr
-with _holding_stderr():
+from stagecraft.pipeline.kubeflow.entrypoint.step_log import holding_stderr
+with holding_stderr():
     os.write(2, b"native line")
     {ending}
 """

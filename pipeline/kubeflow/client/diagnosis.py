@@ -1,0 +1,252 @@
+"""Why a step does not start, and why it failed: what the state of a run does not say.
+
+The state of pods comes from the Kubernetes API, if kubectl's configuration reaches the cluster;
+otherwise from the user interface of Kubeflow Pipelines, if it serves the endpoint; otherwise from
+the messages in Argo's workflow. Nothing here is required to watch a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from stagecraft.components.kubernetes.api import pod_status
+from stagecraft.components.kubernetes.api.connection import connect
+from stagecraft.components.kubernetes.api.objects import Objects
+from stagecraft.components.kubernetes.api.pod_status import Pod
+from stagecraft.pipeline.kubeflow.client import logs, progress, runs
+from stagecraft.pipeline.kubeflow.client import nodes as argo
+from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
+from stagecraft.pipeline.kubeflow.client.objects import Run
+from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR, Progress
+from stagecraft.schemas.errors import UserError
+
+WITHOUT_CONTAINER_SECONDS = 60.0
+"""A step whose container has not started after this time is reported."""
+
+_LOOK_SECONDS = 15.0
+
+_KILLED = re.compile(r"signal: killed|exit (?:code|status) 137")
+"""The end of the launcher's log, if the kernel killed the process that it started."""
+
+_ADVICE = (
+    (
+        r"pull|InvalidImageName",
+        "load the image on each node of the cluster, or push it to a registry and set "
+        "kubeflow.image to its address there (docs/how-to/kubeflow.md)",
+    ),
+    (
+        r"(?i)persistentvolumeclaim|volume",
+        "create the claim, or change kubeflow.steps.{step}.volumes",
+    ),
+    (
+        r"CreateContainerConfigError|(?i:secret)",
+        "create the Secret in namespace {namespace}, or change kubeflow.steps.{step}.secrets",
+    ),
+    (
+        r"(?i)schedul|nodes are available|insufficient",
+        "add a node, or change cpu, memory, gpus, node_selector or tolerations in "
+        "kubeflow.steps.{step}",
+    ),
+)
+"""What to do, by the reason why a container does not start."""
+
+
+class _Wait(NamedTuple):
+    """A pod whose container does not start."""
+
+    step: str
+    reason: str
+    pod: str
+
+
+class IdleSteps:
+    """Reports the steps of a run whose containers do not start."""
+
+    def __init__(
+        self,
+        api: Api,
+        names: list[str],
+        report: Callable[[str, str], Any],
+        monotonic: Callable[[], float] = time.monotonic,
+    ):
+        self._api, self._names, self._report, self._monotonic = api, names, report, monotonic
+        self._since: float | None = None
+        self._looked = float("-inf")
+        self._reported: set[tuple[str, str]] = set()
+
+    def check(self, run: Run) -> None:
+        """Looks at the pods if nodes of the run have waited for a minute."""
+        now = self._monotonic()
+        if not _waits(run):
+            self._since = None
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since < WITHOUT_CONTAINER_SECONDS or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        for wait in _waiting(self._api, run, self._names):
+            if (wait.step, wait.reason) not in self._reported:
+                self._reported.add((wait.step, wait.reason))
+                self._report(wait.step, self._text(wait))
+
+    def _text(self, wait: _Wait) -> str:
+        namespace = self._api.pods_namespace
+        advice = f"kubectl -n {namespace} describe pod {wait.pod or 'POD'} shows more"
+        for pattern, text in _ADVICE:
+            if re.search(pattern, wait.reason):
+                step = wait.step.removesuffix(DRIVER)
+                advice = text.format(step=step, namespace=namespace)
+                break
+        return f"its container has not started: {wait.reason.rstrip('.')}. To do: {advice}."
+
+
+def explain(
+    api: Api, run: Run, names: list[str], steps: dict[str, Progress]
+) -> dict[str, Progress]:
+    """Adds causes to the steps that failed: the driver's last line, or a memory limit."""
+    failed = [name for name, step in steps.items() if step.state == "failed"]
+    if not failed:
+        return steps
+    pods, reader = _pods(api, run, failed), logs.Reader(api, run)
+    messages = {wait.step: wait.reason for wait in _messages(api, run, "Failed", "Error")}
+
+    def last_lines(name: str) -> list[str]:
+        found: list[str] = []
+        for node in argo.nodes(run, names):
+            if node.step == name:
+                with contextlib.suppress(UserError):
+                    found = [line for line in reader.lines(node) or found if line.strip()]
+        return found[-5:]
+
+    def cause(name: str) -> str | None:
+        if steps[name].cause == progress.DRIVER_FAILED:
+            [*_, last] = last_lines(name + DRIVER) or [""]
+            return f"{progress.DRIVER_FAILED}: {last.strip()}" if last else None
+        for pod in reversed(pods):
+            if argo.step_of_pod(pod) == name and pod.phase == "Failed" and pod.reason:
+                if pod.reason.startswith(pod_status.OUT_OF_MEMORY):
+                    return _out_of_memory(name, pod.memory_limit)
+                return pod.reason
+        if pod_status.OUT_OF_MEMORY in (steps[name].cause or messages.get(name, "")):
+            return _out_of_memory(name, _memory_limit(api, run, name))
+        if steps[name].cause is None and _KILLED.search("\n".join(last_lines(name))):
+            return _killed(name, _memory_limit(api, run, name))
+        return None
+
+    return steps | {
+        name: steps[name]._replace(cause=found) for name in failed if (found := cause(name))
+    }
+
+
+def _out_of_memory(name: str, limit: str) -> str:
+    of = f" of {limit}" if limit else ""
+    return (
+        f"{pod_status.OUT_OF_MEMORY}: it exceeded its memory limit{of}; raise "
+        f"kubeflow.steps.{name}.memory"
+    )
+
+
+def _killed(name: str, limit: str) -> str:
+    if limit:
+        return (
+            f"it was killed, most likely because it exceeded its memory limit of {limit}; raise "
+            f"kubeflow.steps.{name}.memory"
+        )
+    return (
+        "it was killed, most likely because the memory of its node, or the default limit of its "
+        f"namespace, was exhausted; set kubeflow.steps.{name}.memory"
+    )
+
+
+def _memory_limit(api: Api, run: Run, name: str) -> str:
+    """The limit in the compiled file; empty: it has none."""
+    document = runs.document_of(api, run)
+    step = document.steps().get(name) if document else None
+    resources = ((step.container if step else None) or {}).get("resources", {})
+    if text := resources.get("resourceMemoryLimit"):
+        return str(text)
+    return f"{resources['memoryLimit']:g}G" if resources.get("memoryLimit") else ""
+
+
+def _waits(run: Run) -> bool:
+    """Whether a container of the run should start and has not; no node is one, too."""
+    if run.is_over:
+        return False
+    pods = [task for task in run.tasks if _has_pod(task.display_name or "")]
+    return not pods or any(task.state == "PENDING" for task in pods)
+
+
+def _has_pod(name: str) -> bool:
+    name = re.sub(r"\(\d+\)$", "", name)
+    return name == EXECUTOR or name.endswith(DRIVER)
+
+
+def _waiting(api: Api, run: Run, names: list[str]) -> Iterator[_Wait]:
+    """Pods of a run whose containers do not start."""
+    pods = _pods(api, run, names)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    for pod in pods:
+        is_new = (now - pod.created).total_seconds() < WITHOUT_CONTAINER_SECONDS
+        if (pod.phase == "Pending" or pod.waiting) and not is_new:
+            reason = pod.waiting or pod.unscheduled or _last_event(api, pod)
+            yield _Wait(argo.step_of_pod(pod), reason or "the cluster gives no reason", pod.name)
+    if pods:
+        return
+    waits = [*_messages(api, run, "Pending")]
+    yield from waits
+    if waits:
+        return
+    if not run.tasks:
+        reason = "Argo has not started the run. Its controller may not run (deployment/"
+        yield _Wait(run.name, f"{reason}workflow-controller)", "")
+    else:
+        reason = "its pods cannot be read. Set --kube-context, to read them through the Kubernetes "
+        yield _Wait(run.name, f"{reason}API", "")
+
+
+def _pods(api: Api, run: Run, names: list[str]) -> list[Pod]:
+    """Pods of a run and of these steps, as far as they can be read."""
+    with contextlib.suppress(UserError):
+        client = connect(api.connection.context.kube_context)
+        if pods := pod_status.pods(client, api.pods_namespace, f"{logs.RUN_LABEL}={run.id}"):
+            return pods
+    found = []
+    for node in argo.nodes(run, names):
+        for name in node.pods:
+            try:
+                # The user interface serves the manifests of pods.
+                text = api.text("/k8s/pod", podname=name, podnamespace=api.pods_namespace)
+                found.append(pod_status.pod_of(json.loads(text)))
+                break
+            except ApiError as error:
+                if error.status == 404:  # the endpoint is not the user interface
+                    return found
+            except (ValueError, KeyError, TypeError):  # not a manifest
+                continue
+    return found
+
+
+def _last_event(api: Api, pod: Pod) -> str:
+    with contextlib.suppress(UserError):
+        objects = Objects(connect(api.connection.context.kube_context), api.pods_namespace)
+        for _, message in reversed(objects.warnings(pod.name, pod.created)):
+            return message
+    return ""
+
+
+def _messages(api: Api, run: Run, *phases: str) -> Iterator[_Wait]:
+    """Messages of the pods in Argo's workflow, which the older API has."""
+    with contextlib.suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
+        answer = json.loads(api.text(f"/apis/v1beta1/runs/{run.id}"))
+        workflow = json.loads(answer["pipeline_runtime"]["workflow_manifest"])
+        for node in workflow["status"]["nodes"].values():
+            is_usual = node.get("message") in (None, "", *pod_status.USUAL_WAITS)
+            if node.get("type") == "Pod" and node.get("phase") in phases and not is_usual:
+                yield _Wait(argo.step_of(node["name"]), str(node["message"]), "")
