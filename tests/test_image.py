@@ -14,6 +14,7 @@ from processes import ran
 
 import stagecraft
 from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
