@@ -54,6 +54,7 @@ def run_fn(fn_args: Any) -> None:
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
         context.check_loss()
+        context.check_constant()
         context.check_views()
     if chief and train.export_keras:
         keras_file.check(context.build_blank())

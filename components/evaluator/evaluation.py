@@ -180,7 +180,7 @@ class Comparison(NamedTuple):
             won, lost = lost, won
         found = 0.0
         if mean > 0 and whole:
-            found = float(special.bdtr(won - 1, won + lost, 0.5))
+            found = float(special.bdtr(won - 1, int(won + lost), 0.5))
         elif mean > 0 and count > 1:
             # The sums of differences and squares have the factor weight ** 2.
             spread = squares - 2 * sign * mean * differences + mean**2 * squared

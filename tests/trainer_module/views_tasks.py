@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
 from stagecraft.trainer_module.data.tasks.task import Spec
 
@@ -14,6 +15,15 @@ class OneInput(Pictures):
 
     name = "one_input"
     class_label = None
+
+
+class TwoClasses(OneInput):
+    """Its constant knows two classes; the labels are four."""
+
+    name = "two_classes"
+
+    def constant(self):
+        return Frequencies(2, "the most frequent class")
 
 
 class TwoInputs(Pictures):
@@ -63,3 +73,4 @@ def _logits(pictures, num_classes):
 
 
 ONE_INPUT, TWO_INPUTS, TWO_OUTPUTS = OneInput(), TwoInputs(), TwoOutputs()
+TWO_CLASSES = TwoClasses()

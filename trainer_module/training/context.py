@@ -11,10 +11,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks import constant as constants
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.assemble import assemble
@@ -103,6 +105,32 @@ class TrainingContext:
             return
         batch, outputs = self._first_outputs()
         chosen.verify(self.task, self._train, outputs, batch.targets)
+
+    def check_constant(self) -> None:
+        """Checks the task's constant on the first examples: a failing export would come too late.
+
+        Raises:
+            SettingError: its outputs are none that the loss or the metric takes.
+        """
+        constant = self.task.constant()
+        if constant is None:
+            return
+        batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
+        weights = constants.weights(self.task, batch)
+        losses = chosen.make(self.task, self._train)
+        try:
+            outputs = constant.outputs(constant.sums(batch.targets, weights).numpy(), batch.targets)
+            values = constants.values(self.task, losses, outputs, batch.targets, tf.float32)
+            checks.rows(f"the comparison with the constant of {self.task.name}", values, weights)
+        except UserError:
+            raise
+        except Exception as error:  # whatever the user's task raises
+            raise SettingError(
+                "task.name",
+                self.task.name,
+                f"has a constant that its loss or metric does not take: {said(error)}",
+                "a method constant that returns None",
+            ) from error
 
     def check_views(self) -> None:
         """Checks that the export can average the views of ``train.test_time_augment``.

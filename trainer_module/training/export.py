@@ -223,17 +223,11 @@ def _compared(
     outputs: Nest, batch: Batch, task: Task, losses: Losses, sums: np.ndarray, dtype: tf.DType
 ) -> tf.Tensor:
     """``[weight, value of the model, value of the constant]`` of each example."""
-    decisive, of_constant = constants.judge(task), task.constant()
-    assert of_constant is not None
-
-    def value(outputs: Nest) -> tf.Tensor:
-        if decisive is None:
-            return losses(outputs, batch.targets, dtype, False)
-        return decisive.terms(*task.own_unit(outputs, batch.targets), dtype)[:, 0]
-
-    pair = value(outputs), value(of_constant.outputs(sums, batch.targets))
-    columns = (constants.weights(task, batch), *pair)
-    return tf.stack([tf.cast(column, dtype) for column in columns], axis=1)
+    constant = task.constant()
+    assert constant is not None
+    both = outputs, constant.outputs(sums, batch.targets)
+    pair = [constants.values(task, losses, each, batch.targets, dtype) for each in both]
+    return tf.stack([tf.cast(constants.weights(task, batch), dtype), *pair], axis=1)
 
 
 def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:

@@ -70,7 +70,7 @@ def test_of_whole_answers_it_is_the_sign_test(won, lost):
     ("model", "constant"),
     [
         ([], []),
-        ([1.0], [2.0]),  # a single example shows nothing
+        ([1.5], [3.2]),  # a single example shows nothing
         ([1.0, 2.0], [1.0, 2.0]),
         ([np.nan, 1.0], [2.0, 2.0]),
         ([1.0, 1.0], [np.nan, 2.0]),

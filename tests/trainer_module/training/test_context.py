@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.models.layers import whitening
@@ -57,3 +58,11 @@ def test_a_chosen_precision_is_told_recorded_and_kept(make_fn_args, tmp_path, mo
     assert notes["precision"]["precision"] == "mixed_bfloat16"
     assert notes["precision"]["float32_seconds"] is None
     assert notes["resumed_from"] == notes["steps"] == 2
+
+
+def test_a_constant_that_does_not_fit_is_refused_before_the_training(make_fn_args, tmp_path):
+    fn_args = make_fn_args(tmp_path, task_name="views_tasks:TWO_CLASSES")
+    with pytest.raises(SettingError) as caught:
+        run_fn(fn_args)
+    assert (caught.value.setting, caught.value.value) == ("task.name", "two_classes")
+    assert not list(tmp_path.glob("checkpoints/*/*"))

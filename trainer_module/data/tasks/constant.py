@@ -53,6 +53,20 @@ def judge(task: Task) -> metric.Mean | None:
     return next((each for each in found if each.name == task.monitor), None)
 
 
+def values(task: Task, losses: Callable[..., Any], outputs: Nest, targets: Nest, dtype: Any) -> Any:
+    """What decides for outputs of a model or of the constant: ``[batch]`` of ``dtype``.
+
+    Args:
+        losses: of an evaluation, as ``optimization.loss.Losses``.
+    """
+    import tensorflow as tf
+
+    decisive = judge(task)
+    if decisive is None:
+        return tf.cast(losses(outputs, targets, dtype, False), dtype)
+    return decisive.terms(*task.own_unit(outputs, targets), dtype)[:, 0]
+
+
 def weights(task: Task, batch: Batch) -> Any:
     """The weight of each example in the comparison: its own, times the training's factor.
 
