@@ -172,8 +172,9 @@ class KubeflowRunner(KubeflowV2DagRunner):
             label, version = step.component["executorLabel"], self.settings.backend_version
             executors[label] = platform.apply(step, wanted, version)
             of_settings = specs.is_ours(step) or self.settings.has_own_image(name)
-            if of_settings and wanted.pull_policy(step.executor["container"]["image"]) is None:
-                always_pulled[step.executor["container"]["image"]] = None
+            image_of_step = (step.container or {}).get("image", "")
+            if of_settings and image_of_step and wanted.pull_policy(image_of_step) is None:
+                always_pulled[image_of_step] = None
         for scheme, names in sorted(without_keys.items()):
             self._warn(
                 f"{', '.join(sorted({*names}))}: open {scheme}:// URIs, and their settings name no "

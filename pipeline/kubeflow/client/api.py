@@ -91,6 +91,14 @@ class Api:
         """Namespace of the runs' pods."""
         return self.namespace or self.connection.context.namespace or "kubeflow"
 
+    @property
+    def known_namespace(self) -> str:
+        """Namespace of the runs' pods; empty: a user of a multi-user Kubeflow named none."""
+        try:
+            return self.pods_namespace
+        except UserError:
+            return ""
+
     def link(self, path: str) -> str:
         """Address of a page of the user interface; empty if unknown."""
         base = self.connection.context.ui_endpoint or self.connection.context.endpoint

@@ -32,12 +32,16 @@ WITHOUT_CONTAINER_SECONDS = 60.0
 
 _LOOK_SECONDS = 15.0
 
-_KILLED = re.compile(r"signal: killed|exit (?:code|status) 137")
-"""The end of the launcher's log, if the kernel killed the process that it started."""
+_KILLED = "signal: killed"
+"""In the end of the launcher's log, if the kernel killed the process that it started."""
 
 _ADVICE = (
     (
-        r"pull|InvalidImageName",
+        r"kfp-driver|kfp-launcher|argoexec",
+        "let the nodes reach the registry of this image, which is part of Kubeflow Pipelines",
+    ),
+    (
+        r"(?i)pull|InvalidImageName",
         "load the image on each node of the cluster, or push it to a registry and set "
         "kubeflow.image to its address there (docs/how-to/kubeflow.md)",
     ),
@@ -56,6 +60,17 @@ _ADVICE = (
     ),
 )
 """What to do, by the reason why a container does not start."""
+
+
+_NOT_STARTED = (
+    "Argo has not started the run. To do: look at the log of its controller, "
+    "deployment/workflow-controller."
+)
+
+_UNREADABLE = (
+    "a container has not started, and the pods of the run cannot be read. To do: set "
+    "--kube-context, to read them through the Kubernetes API, or look at them with kubectl."
+)
 
 
 class _Wait(NamedTuple):
@@ -77,34 +92,41 @@ class IdleSteps:
         monotonic: Callable[[], float] = time.monotonic,
     ):
         self._api, self._names, self._report, self._monotonic = api, names, report, monotonic
-        self._since: float | None = None
+        self._since: dict[tuple[str, Any], float] = {}
         self._looked = float("-inf")
         self._reported: set[tuple[str, str]] = set()
+        self._blind = 0  # looks, one after the other, that showed nothing
 
     def check(self, run: Run) -> None:
-        """Looks at the pods if nodes of the run have waited for a minute."""
+        """Looks at the pods if a node of the run has waited for a minute."""
         now = self._monotonic()
-        if not _waits(run):
-            self._since = None
+        self._since = {node: self._since.get(node, now) for node in _pending(run)}
+        longest = now - min(self._since.values(), default=now)
+        if not self._since or longest < WITHOUT_CONTAINER_SECONDS:
             return
-        self._since = now if self._since is None else self._since
-        if now - self._since < WITHOUT_CONTAINER_SECONDS or now - self._looked < _LOOK_SECONDS:
+        if now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        for wait in _waiting(self._api, run, self._names):
-            if (wait.step, wait.reason) not in self._reported:
-                self._reported.add((wait.step, wait.reason))
-                self._report(wait.step, self._text(wait))
+        waits = _waiting(self._api, run, self._names)
+        self._blind = 0 if waits is not None else self._blind + 1
+        for wait in waits or ():
+            advice = _advice(wait, self._api.known_namespace or "NAMESPACE")
+            reason = f"its container has not started: {wait.reason.rstrip('.')}. To do: {advice}."
+            self._report_once(wait.step, reason)
+        if self._blind > 1:  # one may come between two states of the run
+            self._report_once(run.name, _UNREADABLE if run.tasks else _NOT_STARTED)
 
-    def _text(self, wait: _Wait) -> str:
-        namespace = self._api.pods_namespace
-        advice = f"kubectl -n {namespace} describe pod {wait.pod or 'POD'} shows more"
-        for pattern, text in _ADVICE:
-            if re.search(pattern, wait.reason):
-                step = wait.step.removesuffix(DRIVER)
-                advice = text.format(step=step, namespace=namespace)
-                break
-        return f"its container has not started: {wait.reason.rstrip('.')}. To do: {advice}."
+    def _report_once(self, name: str, reason: str) -> None:
+        if (name, reason) not in self._reported:
+            self._reported.add((name, reason))
+            self._report(name, reason)
+
+
+def _advice(wait: _Wait, namespace: str) -> str:
+    for pattern, text in _ADVICE:
+        if re.search(pattern, wait.reason):
+            return text.format(step=wait.step.removesuffix(DRIVER), namespace=namespace)
+    return f"kubectl -n {namespace} describe pod {wait.pod or 'POD'} shows more"
 
 
 def explain(
@@ -118,12 +140,12 @@ def explain(
     messages = {wait.step: wait.reason for wait in _messages(api, run, "Failed", "Error")}
 
     def last_lines(name: str) -> list[str]:
-        found: list[str] = []
+        text = ""
         for node in argo.nodes(run, names):
             if node.step == name:
                 with contextlib.suppress(UserError):
-                    found = [line for line in reader.lines(node) or found if line.strip()]
-        return found[-5:]
+                    text = reader.text(node) or text
+        return [line for line in text.split("\n") if line.strip()][-5:]
 
     def cause(name: str) -> str | None:
         if steps[name].cause == progress.DRIVER_FAILED:
@@ -136,7 +158,7 @@ def explain(
                 return pod.reason
         if pod_status.OUT_OF_MEMORY in (steps[name].cause or messages.get(name, "")):
             return _out_of_memory(name, _memory_limit(api, run, name))
-        if steps[name].cause is None and _KILLED.search("\n".join(last_lines(name))):
+        if steps[name].cause is None and _KILLED in "\n".join(last_lines(name)):
             return _killed(name, _memory_limit(api, run, name))
         return None
 
@@ -167,20 +189,24 @@ def _killed(name: str, limit: str) -> str:
 
 def _memory_limit(api: Api, run: Run, name: str) -> str:
     """The limit in the compiled file; empty: it has none."""
-    document = runs.document_of(api, run)
-    step = document.steps().get(name) if document else None
+    step = None
+    with contextlib.suppress(UserError):
+        document = runs.document_of(api, run)
+        step = document.steps().get(name) if document else None
     resources = ((step.container if step else None) or {}).get("resources", {})
     if text := resources.get("resourceMemoryLimit"):
         return str(text)
     return f"{resources['memoryLimit']:g}G" if resources.get("memoryLimit") else ""
 
 
-def _waits(run: Run) -> bool:
-    """Whether a container of the run should start and has not; no node is one, too."""
-    if run.is_over:
-        return False
+def _pending(run: Run) -> Iterator[tuple[str, Any]]:
+    """Name and start of the nodes whose containers should start; of the run, if it has no node."""
     pods = [task for task in run.tasks if _has_pod(task.display_name or "")]
-    return not pods or any(task.state == "PENDING" for task in pods)
+    if not pods:
+        yield run.name, None
+    for task in pods:
+        if task.state == "PENDING":
+            yield task.display_name, task.start_time
 
 
 def _has_pod(name: str) -> bool:
@@ -188,27 +214,25 @@ def _has_pod(name: str) -> bool:
     return name == EXECUTOR or name.endswith(DRIVER)
 
 
-def _waiting(api: Api, run: Run, names: list[str]) -> Iterator[_Wait]:
-    """Pods of a run whose containers do not start."""
+def _waiting(api: Api, run: Run, names: list[str]) -> list[_Wait] | None:
+    """Pods of a run whose containers do not start; None: nothing is known of its pods."""
     pods = _pods(api, run, names)
+    if not pods:
+        return [*_messages(api, run, "Pending")] or None
     now = datetime.datetime.now(datetime.timezone.utc)
-    for pod in pods:
-        is_new = (now - pod.created).total_seconds() < WITHOUT_CONTAINER_SECONDS
-        if (pod.phase == "Pending" or pod.waiting) and not is_new:
-            reason = pod.waiting or pod.unscheduled or _last_event(api, pod)
-            yield _Wait(argo.step_of_pod(pod), reason or "the cluster gives no reason", pod.name)
-    if pods:
-        return
-    waits = [*_messages(api, run, "Pending")]
-    yield from waits
-    if waits:
-        return
-    if not run.tasks:
-        reason = "Argo has not started the run. Its controller may not run (deployment/"
-        yield _Wait(run.name, f"{reason}workflow-controller)", "")
-    else:
-        reason = "its pods cannot be read. Set --kube-context, to read them through the Kubernetes "
-        yield _Wait(run.name, f"{reason}API", "")
+    return [
+        _Wait(
+            argo.step_of_pod(pod),
+            pod.waiting
+            or pod.unscheduled
+            or _last_event(api, pod)
+            or "the cluster gives no reason",
+            pod.name,
+        )
+        for pod in pods
+        if (pod.phase == "Pending" or pod.waiting)
+        and (now - pod.created).total_seconds() >= WITHOUT_CONTAINER_SECONDS
+    ]
 
 
 def _pods(api: Api, run: Run, names: list[str]) -> list[Pod]:
@@ -222,7 +246,7 @@ def _pods(api: Api, run: Run, names: list[str]) -> list[Pod]:
         for name in node.pods:
             try:
                 # The user interface serves the manifests of pods.
-                text = api.text("/k8s/pod", podname=name, podnamespace=api.pods_namespace)
+                text = api.text("/k8s/pod", podname=name, podnamespace=api.known_namespace)
                 found.append(pod_status.pod_of(json.loads(text)))
                 break
             except ApiError as error:

@@ -50,20 +50,23 @@ class Reader:
     """Reads logs of a run's nodes through Kubeflow Pipelines."""
 
     def __init__(self, api: Api, run: Run):
-        self._api, self.run_id = api, run.id
+        self.api, self.run = api, run
+        self.has_read = self.missed = False  # whether there was a log, and whether one was missing
+        self.refused: ApiError | None = None
+        """Why the credentials do not permit to read logs."""
         self._first = 0  # the route that had an answer
 
-    def lines(self, node: Node) -> list[str] | None:
-        """Lines of a node's log up to now, without line ends; None: there is no log.
+    def text(self, node: Node) -> str | None:
+        """The log of a node up to now; None: there is none.
 
         Raises:
             ApiError: the server does not answer.
         """
         text = self._of_pod(node)
         text = self._archived(node) if text is None else text
-        if text is None:
-            return None
-        return text.removesuffix("\n").split("\n") if text else []
+        self.has_read |= text is not None
+        self.missed |= text is None
+        return text
 
     def _of_pod(self, node: Node) -> str | None:
         routes = [*range(len(_ROUTES))]
@@ -71,9 +74,9 @@ class Reader:
             path, query = _ROUTES[route]
             for pod in node.pods:
                 names = {
-                    "run": self.run_id,
+                    "run": self.run.id,
                     "pod": pod,
-                    "namespace": self._api.pods_namespace,
+                    "namespace": self.api.known_namespace,
                 }
                 text = self._get(
                     path.format(**names),
@@ -85,17 +88,19 @@ class Reader:
         return None
 
     def _archived(self, node: Node) -> str | None:
-        text = self._get(_ARCHIVE.format(run=self.run_id, node=node.id))
+        text = self._get(_ARCHIVE.format(run=self.run.id, node=node.id))
         with contextlib.suppress(ValueError, KeyError, TypeError, binascii.Error):
             return base64.b64decode(json.loads(text or "")["data"]).decode(errors="replace")
         return None
 
     def _get(self, path: str, **query: str) -> str | None:
         try:
-            return self._api.text(path, **query)
+            return self.api.text(path, **query)
         except ApiError as error:
             if error.status in _RETRIED:
                 raise
+            if error.status == 403:
+                self.refused = error
             return None
 
 
@@ -127,52 +132,53 @@ def read(
         on_waiting: called with a step and the reason why its container does not start.
     """
 
+    reader = Reader(api, run)
+
     def pods_of_run() -> _Pods:
         return _Pods(api, run, step, tail, on_waiting, on_hiccup)
 
-    found, cluster = False, None
     if follow:
-        # The cluster may be out of reach, refuse, or be another one.
-        with contextlib.suppress(UserError):
-            cluster = pods_of_run()
-            if not cluster.present() and _wanted(run, names, step):
-                cluster = None
-    if cluster is not None:
-        lines = cluster.followed()
-    elif follow:
-        lines = _followed(api, run, names, step, tail, on_hiccup)
+        cluster, seen = None, False
+        with contextlib.suppress(UserError):  # it may be out of reach, refuse, or be another one
+            pods = pods_of_run()
+            if pods.present() or not _wanted(run, names, step):
+                cluster = pods
+        if cluster is not None:
+            for entry in cluster.followed():
+                seen = True
+                yield entry
+            if seen or cluster.present():
+                return
+        yield from _followed(reader, names, step, tail, on_hiccup)
     else:
-        lines = _present(api, run, names, step, tail)
-    for entry in lines:
-        found = True
-        yield entry
+        yield from _present(reader, names, step, tail)
+    if reader.has_read and (run.is_over or not reader.missed):
+        return
     try:
-        cluster = cluster or pods_of_run()
-        present = cluster.present()
+        pods = pods_of_run()
+        present = pods.present()
     except UserError as error:
-        if found:
+        if reader.has_read:
             return
-        raise _no_logs(run, step, api.pods_namespace, str(error)) from None
-    if found or (follow and present):
+        raise _no_logs(run, step, reader, api.pods_namespace, str(error)) from None
+    if reader.has_read:
         return
     if not present:
-        raise _no_logs(run, step, api.pods_namespace)
-    yield from cluster.lines(present)
+        raise _no_logs(run, step, reader, api.pods_namespace)
+    yield from pods.lines(present)
 
 
 def _present(
-    api: Api, run: Run, names: list[str], step: str | None, tail: int | None
+    reader: Reader, names: list[str], step: str | None, tail: int | None
 ) -> Iterator[tuple[str, str]]:
     """Lines up to now, through Kubeflow Pipelines."""
-    reader = Reader(api, run)
-    for node in _wanted(run, names, step):
-        lines = reader.lines(node) or []
+    for node in _wanted(reader.run, names, step):
+        lines = _lines(reader.text(node) or "")
         yield from ((node.step, line) for line in lines[_start(lines, tail) :])
 
 
 def _followed(
-    api: Api,
-    run: Run,
+    reader: Reader,
     names: list[str],
     step: str | None,
     tail: int | None,
@@ -182,21 +188,21 @@ def _followed(
     patience = Patience(on_hiccup)
     seen: dict[str, int] = {}
     ended: set[str] = set()
-    reader = Reader(api, run)
     while True:
-        run = patience.ask(lambda: runs.get(api, reader.run_id))
+        run = patience.ask(lambda: runs.get(reader.api, reader.run.id))
         now = datetime.datetime.now(datetime.timezone.utc)
         states = {name: each.state for name, each in progress.progress(run, names, now).items()}
         for node in _wanted(run, names, step):
             if node.id in ended:
                 continue
-            lines = patience.ask(lambda node=node: reader.lines(node))  # type: ignore[misc]
+            text = patience.ask(lambda node=node: reader.text(node))  # type: ignore[misc]
             if states.get(node.step, "done") != "running":
                 ended.add(node.id)
-            elif lines:
-                lines = lines[:-1]  # the last line may be incomplete
-            if not lines:
+            elif text is not None:  # without a last line that is not complete yet
+                text = text[: text.rfind("\n") + 1]
+            if text is None:
                 continue
+            lines = _lines(text)
             begin = seen.get(node.id, _start(lines, tail))
             # A shorter log is a new file: the kubelet limits the size of a log.
             yield from ((node.step, line) for line in lines[begin if begin <= len(lines) else 0 :])
@@ -204,6 +210,10 @@ def _followed(
         if run.is_over:
             return
         patience.pause()
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _start(lines: list[str], tail: int | None) -> int:
@@ -296,16 +306,19 @@ def _is_wanted(pod: Pod, step: str | None) -> bool:
     return not name.endswith(DRIVER) or pod.phase == "Failed"
 
 
-def _no_logs(run: Run, step: str | None, namespace: str, cluster: str = "") -> UserError:
+def _no_logs(
+    run: Run, step: str | None, reader: Reader, namespace: str, cluster: str = ""
+) -> UserError:
     whose = f"step {step} of run {run.id}" if step else f"run {run.id}"
+    has_none = f"{whose}: Kubeflow Pipelines has no log"
+    if reader.refused is not None:
+        has_none = f"{whose}: the log cannot be read ({str(reader.refused).rstrip('.')})"
     if cluster:
-        return UserError(
-            f"{whose}: Kubeflow Pipelines has no log, and the pods cannot be read. {cluster}"
-        )
+        return UserError(f"{has_none}, and the pods cannot be read. {cluster}")
     return UserError(
-        f"{whose}: Kubeflow Pipelines has no log, and namespace {namespace} has no pods. Cached "
-        "and waiting steps have no pods, and the cluster deletes the pods of a finished run after "
-        "some time; --namespace selects another namespace.",
+        f"{has_none}, and namespace {namespace} has no pods. Cached and waiting steps have no "
+        "pods, and the cluster deletes the pods of a finished run after some time; --namespace "
+        "selects another namespace.",
         setting="--namespace",
         value=namespace,
     )

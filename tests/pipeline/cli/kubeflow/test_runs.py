@@ -191,6 +191,9 @@ def test_runs_of_a_namespace(shared_server, ask, told, command, uploaded):
     at = ("--endpoint", shared_server.url)
     for verb in ("show", "terminate", "delete"):
         assert command("runs", verb, first["id"], *at).exit_code == 0
+    failed = told("runs", "create", "tiny")["id"]
+    shared_server.run(failed).finish("say", "FAILED")
+    assert command("runs", "show", failed, *at).exit_code == 0
     foreign = command("runs", "list", *at, "-n", "foreign")
     assert foreign.exit_code == 1 and "403" in foreign.stderr
     nobody = command("runs", "list", *at)

@@ -61,7 +61,7 @@ def manifest(name, node, *, image="stagecraft:latest", memory=None, **status):
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "creationTimestamp": "2026-11-25T23:02:07Z",
+            "creationTimestamp": "2026-11-25T23:02:07.000Z",
             "annotations": {"workflows.argoproj.io/node-name": f"tiny-x7k2p.{node}"},
         },
         "spec": {"containers": [{"name": "wait"}, {"name": "main", "image": image, **limits}]},
@@ -142,6 +142,11 @@ def test_a_step_whose_image_cannot_be_pulled(server, ask, hanging, messages):
             "kubeflow.steps.say.volumes",
         ),
         (state("waiting", "ContainerCreating"), "kubectl -n kubeflow describe pod p1"),
+        (state("waiting", "ErrImageNeverPull"), "kubeflow.image"),
+        (
+            state("waiting", "ErrImagePull", "ghcr.io/kubeflow/kfp-launcher:2.17.0: no route"),
+            "part of Kubeflow Pipelines",
+        ),
         (state("waiting", "InvalidImageName", "couldn't parse image"), "kubeflow.image"),
     ],
 )
@@ -179,7 +184,6 @@ def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
             reason="FailedMount",
             message='MountVolume.SetUp failed for volume "claim-0"',
             involvedObject={"kind": "Pod", "name": "p1"},
-            lastTimestamp="2026-11-25T23:03:07Z",
         )
 
     server.play(hang, nothing, nothing, *whole("say", "after"))
@@ -192,12 +196,46 @@ def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
 def test_nobody_starts_the_run_or_can_say_why(server, ask, messages):
     server.has_v1 = False
-    server.play(nothing, nothing, start("say", "PENDING"), nothing, *whole("say", "after"))
+    hang = start("say", "PENDING")
+    server.play(nothing, nothing, hang, nothing, nothing, *whole("say", "after"))
     done = ask("runs", "create", "tiny", "--name", "mine", "--watch")
     controller, cluster = done.stderr.splitlines()
     assert "workflow-controller" in controller and "--kube-context" in cluster
     messages.check(controller)
     messages.check(cluster)
+
+
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_a_minute(server, ask):
+    """The pods are looked at after a minute, and then every 15 seconds."""
+    from stagecraft.pipeline.kubeflow.client import runs
+    from stagecraft.pipeline.kubeflow.client.api import Api
+    from stagecraft.pipeline.kubeflow.client.connection import resolve
+    from stagecraft.pipeline.kubeflow.client.diagnosis import IdleSteps
+
+    ask("runs", "create", "tiny")
+    run, reports = server.run(), []
+    api, now = Api(resolve({"endpoint": server.url})), [1000.0]
+    idle = IdleSteps(api, ["say", "after"], lambda *report: reports.append(report), lambda: now[0])
+
+    def looks(seconds):
+        now[0], before = now[0] + seconds, len(server.requests)
+        idle.check(runs.get(api, run.id))
+        return any(each.path.startswith("/k8s/") for each in server.requests[before:])
+
+    run.start("say", "PENDING")
+    server.serves_ui = True
+    pod = manifest("p1", "root.say.executor", phase="Pending", **state("waiting", "ErrImagePull"))
+    server.pods[run.pod("say")] = pod
+    assert [looks(0), looks(59)] == [False, False]
+    assert [looks(2), looks(2), looks(14)] == [True, False, True]
+    assert [name for name, _ in reports] == ["say"]
+    run.start("say")
+    assert not looks(60)
+    run.finish("say")
+    run.start("after", "PENDING")
+    assert [looks(2), looks(58), looks(3)] == [False, False, True]
+    assert len(reports) == 1
 
 
 def test_a_container_that_runs_is_not_asked_about(server, ask):
