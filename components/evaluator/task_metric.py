@@ -77,7 +77,9 @@ class TaskBetterThanConstant(TaskMetric):
             )
 
             def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, Any]:
-                found = Comparison.of(TaskSettings.model_validate(task).found, metrics[sums_key])
+                found = Comparison.of(
+                    TaskSettings.model_validate(task).found, metrics[sums_key].tolist()
+                )
                 return {key: found.confidence, text_key: json.dumps(found)}
 
             keys = [key, text_key]

@@ -122,10 +122,11 @@ class Regression(Table):
         mean, deviation = self._scaling
         if self._scaling == Scaling():
             return outputs, targets
-        return tuple(
-            None if each is None else mean + deviation * tf.cast(each, tf.float64)
-            for each in (outputs, targets)
-        )
+
+        def unscaled(values: Any) -> Any:
+            return None if values is None else mean + deviation * tf.cast(values, tf.float64)
+
+        return unscaled(outputs), unscaled(targets)
 
     def constant(self) -> Mean:
         """The mean of the label."""
