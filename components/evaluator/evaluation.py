@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.data.tasks import constant
 from stagecraft.trainer_module.data.tasks.task import Task
@@ -157,22 +157,35 @@ class Comparison(NamedTuple):
     confidence: float  # 0 to 1, that the model is better
 
     @classmethod
-    def of(cls, task: Task, sums: Sequence[float]) -> Comparison:
-        """The comparison, from the sums of ``task_metric``: a paired, one-sided test.
+    def of(cls, task: Task, sums: Sequence[float], metrics: Mapping[str, Any]) -> Comparison:
+        """The comparison of a task that has a constant: a one-sided test.
 
-        If each difference is 0, or a whole answer, and each weight 1, it is the exact sign test of
-        the answers that only one of both has right. Otherwise it is Student's t-test of the mean
-        difference; ``weights ** 2 / squared weights`` examples count (Kish 1965, "Survey
-        Sampling", section 11.7).
+        If ``Metric.against_constant`` of the metric ``monitor`` tells, it decides. Otherwise, the
+        test is paired. If each difference is 0, or a whole answer, and each weight 1, it is the
+        exact sign test of the answers that only one of both has right. Otherwise it is Student's
+        t-test of the mean difference; ``weights ** 2 / squared weights`` examples count (Kish 1965,
+        "Survey Sampling", section 11.7).
+
+        Args:
+            sums: of ``task_metric._PairedSums``.
+            metrics: name -> the sums of its terms.
         """
         from scipy import special
 
         decisive, of_constant = constant.judge(task), task.constant()
         assert of_constant is not None
-        names = (decisive.name if decisive else LOSS, of_constant.answer)
-        weight, squared, model, other, differences, squares, won, lost, whole = sums
+        own, own_squared, weight, squared, model, other, differences, squares, won, lost, whole = (
+            sums
+        )
         if not weight > 0:
-            return cls(*names, math.nan, math.nan, 0.0)
+            name = decisive.name if decisive else LOSS
+            return cls(name, of_constant.answer, math.nan, math.nan, 0.0)
+        for each in task.metrics():
+            if each.name == task.monitor:
+                against = each.against_constant(metrics[each.name], own**2 / own_squared)
+                if against is not None:
+                    value = each.result(metrics[each.name])
+                    return cls(each.name, of_constant.answer, value, *against)
         values = model / weight, other / weight
         sign = 1 if decisive is not None and decisive.higher_is_better else -1
         mean, count = sign * (values[0] - values[1]), weight**2 / squared
@@ -186,4 +199,5 @@ class Comparison(NamedTuple):
             spread = squares - 2 * sign * mean * differences + mean**2 * squared
             error = math.sqrt(max(spread, 0.0) * count / (count - 1)) / weight
             found = float(special.stdtr(count - 1, mean / error)) if error else 1.0
-        return cls(*names, *values, found if found > 0 else 0.0)
+        name = decisive.name if decisive else LOSS
+        return cls(name, of_constant.answer, *values, found if found > 0 else 0.0)

@@ -7,7 +7,7 @@ compute a metric with the same code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ from stagecraft.components.evaluator.evaluation import (
 )
 from stagecraft.components.evaluator.example_metric import combined, per_key
 from stagecraft.trainer_module.data.tasks.metric import Metric
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings
 
 KEPT = 2000
@@ -70,20 +71,22 @@ class TaskBetterThanConstant(TaskMetric):
         """Refers to the task; see :class:`TaskMetric`."""
 
         def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
-            sums_key = key._replace(name="_paired_sums")
-            text_key = key._replace(name=COMPARISON)
-            sums = metric_types.MetricComputation(
-                [sums_key], preprocessors=None, combiner=_PairedSums(sums_key, config)
-            )
+            keys = [key, key._replace(name=COMPARISON)]
+            paired, sums = (key._replace(name=name) for name in ("_paired_sums", "_task_sums"))
+            combined = [
+                metric_types.MetricComputation(
+                    [each], preprocessors=None, combiner=combiner(each, config)
+                )
+                for each, combiner in ((paired, _PairedSums), (sums, _SumsCombiner))
+            ]
 
             def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, Any]:
-                found = Comparison.of(
-                    TaskSettings.model_validate(task).found, metrics[sums_key].tolist()
-                )
-                return {key: found.confidence, text_key: json.dumps(found)}
+                found: Task = TaskSettings.model_validate(task).found
+                terms = dict(_terms(found.metrics(), metrics[sums]))
+                compared = Comparison.of(found, metrics[paired].tolist(), terms)
+                return dict(zip(keys, (compared.confidence, json.dumps(compared)), strict=True))
 
-            keys = [key, text_key]
-            return [sums, metric_types.DerivedMetricComputation(keys=keys, result=result)]
+            return [*combined, metric_types.DerivedMetricComputation(keys=keys, result=result)]
 
         metric_types.Metric.__init__(self, per_key(compute), name=name)
         self._task = task
@@ -106,16 +109,21 @@ for each in (TaskMetric, TaskBetterThanConstant, SampledPredictions):
 def _value(name: str, task: Mapping[str, Any], sums: Sums) -> float:
     if not sums.ndim:  # no examples
         return float("nan")
-    weight, loss, *terms = sums
+    weight, loss, *_ = sums
     if name == LOSS:
         return float(loss / weight) if weight else float("nan")
-    start = 0
-    metrics: Iterable[Metric] = TaskSettings.model_validate(task).found.metrics()
+    metrics: Sequence[Metric] = TaskSettings.model_validate(task).found.metrics()
+    terms = dict(_terms(metrics, sums))
+    [metric] = (each for each in metrics if each.name == name)
+    return metric.result(terms[name])
+
+
+def _terms(metrics: Iterable[Metric], sums: Sums) -> Iterator[tuple[str, np.ndarray]]:
+    """The sums of each metric by its name; none without examples."""
+    start = 2
     for metric in metrics:
-        if metric.name == name:
-            return metric.result(np.array(terms[start : start + metric.size]))
+        yield metric.name, sums[start : start + metric.size] if sums.ndim else sums
         start += metric.size
-    raise ValueError(f"the task {task} has no metric {name}")
 
 
 class _Combiner(beam.CombineFn):
@@ -154,14 +162,14 @@ class _SumsCombiner(_Combiner):
 class _PairedSums(_Combiner):
     """Sums over the examples of the signature's output ``constant``.
 
-    float64 ``[9]``: weights; squared weights; weighted values of the model, and of the constant;
-    differences of both, and their squares, with the squared weight; examples in which the model's
-    value is greater, and in which it is less; and, a product, whether each difference is -1, 0 or 1
-    and each weight 1.
+    float64 ``[11]``: weights of the examples, and their squares; weights in the comparison, and
+    their squares; weighted values of the model, and of the constant; differences of both, and their
+    squares, with the squared weight; examples in which the model's value is greater, and in which
+    it is less; and, a product, whether each difference is -1, 0 or 1 and each weight 1.
     """
 
     def create_accumulator(self) -> Sums:
-        return np.array([0.0] * 8 + [1.0])
+        return np.array([0.0] * 10 + [1.0])
 
     def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
         outputs = self._outputs(element)
@@ -170,17 +178,18 @@ class _PairedSums(_Combiner):
         weight, model, constant = outputs["constant"].astype(np.float64)
         if not weight:
             return accumulator
+        (own,) = outputs["weights"].astype(np.float64)
         square, difference = weight**2, model - constant
-        accumulator[:8] += (
-            *(weight, square, weight * model, weight * constant),
+        accumulator[:10] += (
+            *(own, own**2, weight, square, weight * model, weight * constant),
             *(square * difference, square * difference**2, difference > 0, difference < 0),
         )
-        accumulator[8] *= weight == 1 and difference in (-1, 0, 1)
+        accumulator[10] *= weight == 1 and difference in (-1, 0, 1)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
         given = np.stack([self.create_accumulator(), *accumulators])
-        return np.append(given[:, :8].sum(axis=0), given[:, 8].prod())
+        return np.append(given[:, :10].sum(axis=0), given[:, 10].prod())
 
 
 Row = tuple[int, dict[str, float]]

@@ -41,7 +41,8 @@ def compared_with_constant(quality: Quality) -> str:
     """By how much the model is better than a constant; empty if the verdict says it."""
     if not quality.comparison or quality.comparison in quality.failures:
         return ""
-    return f"{quality.comparison[0].upper()}{quality.comparison[1:]}."
+    first, _, rest = quality.comparison.partition(" ")
+    return f"{title(first)} {rest}."
 
 
 def compared(quality: Quality) -> str:

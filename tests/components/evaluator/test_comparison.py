@@ -4,15 +4,23 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
 from stagecraft.components.evaluator.evaluation import ENOUGH, Comparison
 from stagecraft.components.evaluator.task_metric import _PairedSums
+from stagecraft.trainer_module.data.tasks.tables.binary_classification import (
+    AUC,
+    BinaryClassification,
+)
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 NUMBER = Regression({"x": "numeric"}, "y")
 CLASSES = Classification({"x": "numeric"}, "y", num_classes=3)
+TWO = BinaryClassification({"x": "numeric"}, "y")
+NOTHING = {"mse": np.zeros(2), "accuracy": np.zeros(2)}
+"""Sums of metrics that do not tell."""
 
 
 def compared(task, model, constant, weights=None, parts=1):
@@ -22,10 +30,11 @@ def compared(task, model, constant, weights=None, parts=1):
     for rows in np.array_split(np.stack([weights, model, constant], axis=1), parts):
         accumulator = combiner.create_accumulator()
         for row in rows:
-            element = types.SimpleNamespace(get_predictions=lambda _, row=row: {"constant": row})
+            outputs = {"constant": row, "weights": row[:1]}
+            element = types.SimpleNamespace(get_predictions=lambda _, given=outputs: given)
             accumulator = combiner.add_input(accumulator, element)
         sums.append(accumulator)
-    return Comparison.of(task, combiner.merge_accumulators(sums))
+    return Comparison.of(task, combiner.merge_accumulators(sums), NOTHING)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -88,7 +97,7 @@ def test_a_model_without_the_output_is_no_better():
     combiner = _PairedSums(types.SimpleNamespace(model_name=""), None)
     element = types.SimpleNamespace(get_predictions=lambda _: {"loss": np.ones(1)})
     sums = combiner.add_input(combiner.create_accumulator(), element)
-    assert Comparison.of(NUMBER, sums).confidence == 0
+    assert Comparison.of(NUMBER, sums, NOTHING).confidence == 0
 
 
 @pytest.mark.parametrize("count", [20, 200])
@@ -111,6 +120,57 @@ def test_models_that_have_learned_nothing_are_blessed_once_in_twenty_at_most(tas
             *((differences**2).sum(), (differences > 0).sum(), (differences < 0).sum()),
             float(np.isin(differences, (-1, 0, 1)).all()),
         ]
-        blessed += Comparison.of(task, sums).confidence >= ENOUGH
+        blessed += Comparison.of(task, sums, NOTHING).confidence >= ENOUGH
     # Four standard errors of a share of 0.05 of the runs.
+    assert blessed / runs <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def ranked(labels, logits, weights=None):
+    """The comparison of logits for labels 0 and 1."""
+    metric = AUC()
+    terms = metric.terms(tf.constant(logits)[:, None], tf.constant(labels), tf.float64).numpy()
+    weights = np.ones(len(labels)) if weights is None else weights
+    squared = (weights**2).sum()
+    sums = [weights.sum(), squared, weights.sum(), squared, *[0.0] * 6, 0.0]
+    return Comparison.of(TWO, sums, {"auc": weights @ terms})
+
+
+@pytest.mark.parametrize("shift", [-0.5, 0.1, 0.3, 1.0])
+def test_of_ranks_it_is_the_test_of_mann_and_whitney(shift):
+    draw = np.random.default_rng(5)
+    labels = (draw.random(150) < 0.3).astype(np.float32)
+    logits = np.round(draw.normal(0, 1, 150) + shift * labels, 1)  # with ties
+    buckets = np.ceil(199 / (1 + np.exp(-logits)))
+    expected = stats.mannwhitneyu(
+        buckets[labels == 1],
+        buckets[labels == 0],
+        alternative="greater",
+        method="asymptotic",
+        use_continuity=False,
+    )
+    found = ranked(labels, logits)
+    assert (found.metric, found.constant) == ("auc", 0.5)
+    assert found.model == pytest.approx(expected.statistic / (labels.sum() * (1 - labels).sum()))
+    better = found.model > 0.5
+    assert found.confidence == (pytest.approx(1 - expected.pvalue) if better else 0.0)
+    heavier = ranked(labels, logits, np.full(150, 3.0))
+    assert heavier.confidence == pytest.approx(found.confidence)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(30), np.ones(30), np.arange(30) % 2])
+def test_a_constant_logit_or_one_class_is_no_better(labels):
+    assert ranked(labels.astype(np.float32), np.full(30, -0.3)).confidence == 0
+
+
+@pytest.mark.parametrize("count", [20, 200])
+def test_ranks_of_noise_are_blessed_once_in_twenty(count):
+    """Also where nine of ten examples have one label, and its frequency is overestimated."""
+    draw, runs = np.random.default_rng(6), 600
+    blessed = sum(
+        ranked(
+            (draw.random(count) < 0.1).astype(np.float32), draw.normal(-3, 0.3, count)
+        ).confidence
+        >= ENOUGH
+        for _ in range(runs)
+    )
     assert blessed / runs <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / runs)

@@ -34,6 +34,17 @@ class Metric(abc.ABC):
     def result(self, sums: np.ndarray) -> float:
         """The metric, from the weighted sums over all examples: float64 ``[size]``."""
 
+    def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
+        """The value of any constant, and the confidence, 0 to 1, that a model is better.
+
+        By default None: the sums do not tell.
+
+        Args:
+            sums: as for :meth:`result`.
+            count: examples of weight 1 that show as much as these.
+        """
+        return None
+
     def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
         """The weighted sums over a batch: ``[size]``. ``weights``: float ``[batch]``."""
         import tensorflow as tf

@@ -166,6 +166,25 @@ class AUC(metric.Metric):
         true, false = above / above[:, :1]
         return float(np.sum((false[:-1] - false[1:]) * (true[:-1] + true[1:]) / 2))
 
+    def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
+        """0.5, and the one-sided test of Mann and Whitney.
+
+        Lehmann 1975, "Nonparametrics", section 1.4: the normal approximation, corrected for ties,
+        here of a bucket.
+        """
+        import numpy as np
+        from scipy import special
+
+        zero, one = np.reshape(sums, [2, THRESHOLDS])
+        if not (zero.sum() > 0 and one.sum() > 0 and count > 1):
+            return 0.5, 0.0
+        scale = count / (zero.sum() + one.sum())
+        ties = scale * (zero + one)
+        spread = count + 1 - (ties**3 - ties).sum() / (count * (count - 1))
+        deviation = np.sqrt(max(spread, 0) / (12 * scale**2 * zero.sum() * one.sum()))
+        excess = self.result(sums) - 0.5
+        return 0.5, float(special.ndtr(excess / deviation)) if excess > 0 and deviation else 0.0
+
 
 def _is_correct(outputs: Any, targets: Any) -> Any:
     import tensorflow as tf
