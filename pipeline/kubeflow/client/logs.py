@@ -32,7 +32,7 @@ RUN_LABEL = "pipeline/runid"
 
 _CONTAINER = "main"
 
-_ROUTES = (
+_ROUTES: tuple[tuple[str, dict[str, str]], ...] = (
     ("/apis/v1alpha1/runs/{run}/nodes/{pod}/log", {}),  # apiserver/main.go
     ("/apis/v2beta1/runs/{run}/nodes/{pod}/log", {}),  # newer servers
     # The user interface, which does not forward the first: frontend/server/app.ts.
