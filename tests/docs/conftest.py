@@ -53,7 +53,8 @@ def reader(
             if "tfx pipeline create" in script:  # the other way to upload what is there already
                 server.pipelines.clear()
                 server.versions.clear()
-            script = script.replace("https://kubeflow.example.com/pipeline", server.url)
+            for address in ("https://kubeflow.example.com/pipeline", "http://localhost:8080"):
+                script = script.replace(address, server.url)
             if A_RUN.search(script):
                 run = server.run()
                 cluster.add_pod(

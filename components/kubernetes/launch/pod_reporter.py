@@ -197,9 +197,8 @@ def _contains(text: str, cause: str) -> bool:
 
 def _failure(pod: Pod) -> str:
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else ""
-    limit = ""
+    reasons = ", ".join(filter(None, (code, pod.reason)))
     if pod.reason.startswith(OUT_OF_MEMORY):
-        limit = f"its memory limit is {pod.memory_limit or 'that of its namespace or node'}, and "
-        limit += "kubeflow.steps.Trainer.memory raises it"
-    reasons = ", ".join(filter(None, (code, pod.reason, limit)))
+        limit = f"memory limit {pod.memory_limit}" if pod.memory_limit else "no memory limit"
+        reasons += f" ({limit}; kubeflow.steps.Trainer.memory sets it)"
     return f"pod {pod.name} failed: {reasons or 'the cluster gives no reason'}"

@@ -25,7 +25,8 @@ def names(api: Api, run: Run) -> list[str]:
     """Names of a run's steps, each after its dependencies."""
     if found := runs.document_of(api, run):
         return found.order()
-    ended = [task.display_name for task in run.tasks if task.display_name.endswith(progress.DRIVER)]
+    displayed = [task.display_name or "" for task in run.tasks]  # newer servers add nameless tasks
+    ended = [name for name in displayed if name.endswith(progress.DRIVER)]
     return [
         name.removesuffix(progress.DRIVER) for name in ended if name != f"root{progress.DRIVER}"
     ]

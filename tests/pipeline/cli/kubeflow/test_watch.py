@@ -1,5 +1,6 @@
 """``stagecraft kubeflow runs watch``, and ``runs create --watch``."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 import yaml
 from kfp_server import end, finish, start, whole
+from recordings import FOLDER
 
 pytestmark = pytest.mark.usefixtures("uploaded")
 
@@ -309,6 +311,26 @@ def test_a_step_over_its_memory_limit(
     assert cause in done.stderr and "kubeflow.steps.say.memory" in cause
     assert shown is None or shown in cause
     messages.check(cause)
+
+
+RECORDED = FOLDER / "runs" / "run-oom.json"
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason=f"no {RECORDED}; set STAGECRAFT_KUBEFLOW")
+@pytest.mark.parametrize("server", ["2.16"], indirect=True)
+def test_the_run_of_the_real_backend_whose_trainer_was_killed(server, ask, told):
+    """The API says only that it failed; its log is that of the pod."""
+    text, pod = RECORDED.read_text(), "oomq-7vj7d-system-container-impl-2696993632"
+    run = json.loads(text)["run_id"]
+    for path, body, kind in (
+        (f"/v2beta1/runs/{run}$", text, "application/json"),
+        (f"/nodes/{pod}/log$", KILLED, "text/plain"),
+    ):
+        server.fail("GET", path, status=200, body=body, content_type=kind, times=None)
+    steps = told("runs", "watch", run, code=1)["steps"]
+    failed = {name: step["cause"] for name, step in steps.items() if step["state"] == "failed"}
+    assert failed.keys() == {"Trainer"} and "kubeflow.steps.Trainer.memory" in failed["Trainer"]
+    assert ask("runs", "logs", run, "--step", "Trainer").stdout == KILLED
 
 
 def test_cached_and_skipped_steps(server, ask):
