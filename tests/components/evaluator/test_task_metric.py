@@ -212,10 +212,13 @@ def test_a_loss_that_is_no_number(data, tmp_path, messages):
 
 def of_constant() -> float:
     """The mse of the mean price of the train split, on the eval split."""
-    train, given = houses_task.rows(60), houses_task.rows(60, seed=2)
-    mean = np.average(*zip(*((row["price"], row["count"]) for row in train), strict=True))
-    pairs = [((row["price"] - mean) ** 2, row["count"]) for row in given]
-    return float(np.average(*zip(*pairs, strict=True)))
+    columns = [
+        np.array([(row["price"], row["count"]) for row in houses_task.rows(60, seed)]).T
+        for seed in (0, 2)
+    ]
+    (train, counts), (given, weights) = columns
+    error = given - np.average(train, weights=counts)
+    return float(np.average(error**2, weights=weights))
 
 
 def test_by_how_much_a_model_beats_the_constant(blessed, messages):
