@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE
 from stagecraft.schemas import distribution
 from stagecraft.schemas.errors import SettingError, UserError
 
@@ -56,6 +57,7 @@ def write(folder: pathlib.Path, template: str, name: str | None = None) -> str:
             about = (_TEMPLATES / template / _ABOUT).read_text(encoding="utf-8").strip()
             values = {
                 "ABOUT": about,
+                "IMAGE": DEFAULT_IMAGE,
                 "PIPELINE_NAME": name,
                 "STAGECRAFT": distribution.requirement("kubeflow"),
             }
