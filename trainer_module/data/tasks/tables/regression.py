@@ -122,10 +122,11 @@ class Regression(Table):
         mean, deviation = self._scaling
         if self._scaling == Scaling():
             return outputs, targets
-        return tuple(
+        outputs, targets = (
             None if each is None else mean + deviation * tf.cast(each, tf.float64)
             for each in (outputs, targets)
         )
+        return outputs, targets
 
     def constant(self) -> Mean:
         """The mean of the label."""
