@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -157,7 +157,7 @@ class Comparison(NamedTuple):
     confidence: float  # 0 to 1, that the model is better
 
     @classmethod
-    def of(cls, task: Task, sums: Sequence[float], metrics: Mapping[str, Any]) -> Comparison:
+    def of(cls, task: Task, sums: Iterable[float], metrics: Mapping[str, Any]) -> Comparison:
         """The comparison of a task that has a constant: a one-sided test.
 
         If ``Metric.against_constant`` of the metric ``monitor`` tells, it decides. Otherwise, the

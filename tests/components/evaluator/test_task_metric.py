@@ -221,11 +221,10 @@ def of_constant() -> float:
     return float(np.average(error**2, weights=weights))
 
 
-def test_by_how_much_a_model_beats_the_constant(blessed, messages):
+def test_by_how_much_a_model_beats_the_constant(blessed):
     found = read_evaluation(str(blessed / "evaluation"))
     assert found.metrics[BETTER_THAN_CONSTANT] > 0.999
     assert f"(mse {of_constant():.4f})" in found.comparison
-    messages.check(found.comparison)
 
 
 @pytest.mark.parametrize(
