@@ -191,7 +191,7 @@ def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
     server.play(hang, nothing, nothing, *whole("say", "after"))
     done = ask("runs", "create", "tiny", "--watch")
     [line] = done.stderr.splitlines()
-    assert "FailedMount" in line and "kubeflow.steps.say.volumes" in line
+    assert "FailedMount" in line and "steps.say.volumes" in line
 
 
 @pytest.mark.usefixtures("impatient")
@@ -308,7 +308,7 @@ def test_a_step_over_its_memory_limit(
     if known_by == "nothing":
         assert cause is None
         return
-    assert cause in done.stderr and "kubeflow.steps.say.memory" in cause
+    assert cause in done.stderr and "steps.say.memory" in cause
     assert shown is None or shown in cause
     messages.check(cause)
 
@@ -329,7 +329,7 @@ def test_the_run_of_the_real_backend_whose_trainer_was_killed(server, ask, told)
         server.fail("GET", path, status=200, body=body, content_type=kind, times=None)
     steps = told("runs", "watch", run, code=1)["steps"]
     failed = {name: step["cause"] for name, step in steps.items() if step["state"] == "failed"}
-    assert failed.keys() == {"Trainer"} and "kubeflow.steps.Trainer.memory" in failed["Trainer"]
+    assert failed.keys() == {"Trainer"} and "steps.Trainer.memory" in failed["Trainer"]
     assert ask("runs", "logs", run, "--step", "Trainer").stdout == KILLED
 
 
