@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from stagecraft.trainer_module.data.tasks import constant
 from stagecraft.trainer_module.data.tasks.task import Task
 
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
@@ -172,7 +171,7 @@ class Comparison(NamedTuple):
         """
         from scipy import special
 
-        decisive, of_constant = constant.judge(task), task.constant()
+        decisive, of_constant = task.decisive_metric(), task.constant()
         assert of_constant is not None
         own, own_squared, weight, squared, model, other, differences, squares, won, lost, whole = (
             sums

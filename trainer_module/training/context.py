@@ -17,7 +17,6 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks import constant as constants
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
@@ -116,11 +115,11 @@ class TrainingContext:
         if constant is None:
             return
         batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
-        weights = constants.weights(self.task, batch)
+        weights = self.task.comparison_weights(batch)
         losses = chosen.make(self.task, self._train)
         try:
             outputs = constant.outputs(constant.sums(batch.targets, weights).numpy(), batch.targets)
-            values = constants.values(self.task, losses, outputs, batch.targets, tf.float32)
+            values = self.task.decisive_values(losses, outputs, batch.targets, tf.float32)
             checks.rows(f"the comparison with the constant of {self.task.name}", values, weights)
         except UserError:
             raise
@@ -157,7 +156,7 @@ class TrainingContext:
             _COUNTED,
             self._batch_size,
             self.task,
-            lambda batch: constant.sums(batch.targets, constants.weights(self.task, batch)),
+            lambda batch: constant.sums(batch.targets, self.task.comparison_weights(batch)),
         )
         return np.sum(list(sums.as_numpy_iterator()), axis=0)
 

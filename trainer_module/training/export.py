@@ -24,8 +24,8 @@ For a task that is no classification by label (``Task.class_label``):
                          key            int64   [batch], a hash of the example
                          sampled_NAME   float32 [batch], of Task.sampled
                          constant       [batch, 3], with Task.constant: the example's weight when
-                                        both are compared; the metric of constant.judge, or the
-                                        loss, of the model, and of the constant; dtype as metrics
+                                        both are compared; decisive_values of the model, and of the
+                                        constant; dtype as metrics
 
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
 paths, in the same order.
@@ -48,7 +48,6 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
-from stagecraft.trainer_module.data.tasks import constant as constants
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
@@ -226,8 +225,8 @@ def _compared(
     constant = task.constant()
     assert constant is not None
     both = outputs, constant.outputs(sums, batch.targets)
-    pair = [constants.values(task, losses, each, batch.targets, dtype) for each in both]
-    return tf.stack([tf.cast(constants.weights(task, batch), dtype), *pair], axis=1)
+    pair = [task.decisive_values(losses, each, batch.targets, dtype) for each in both]
+    return tf.stack([tf.cast(task.comparison_weights(batch), dtype), *pair], axis=1)
 
 
 def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:

@@ -33,6 +33,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners import create_runner
 from apache_beam.transforms.environments import PythonLoopbackEnvironment
 
+import stagecraft
 from stagecraft.pipeline.beam.engines import pipeline_root
 from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.jobs import WorkerTimeoutError
@@ -41,7 +42,7 @@ from stagecraft.schemas.errors import UserError
 
 WORKER_SECONDS = 180.0
 
-_PACKAGES = ("apache-beam", "tfx", "tensorflow", "stagecraft")
+_PACKAGES = ("apache-beam", "tfx", "tensorflow")
 _FOUND = re.compile(r'stagecraft-probe(\{".*?\})end')
 
 _log = logging.getLogger(__name__)
@@ -172,7 +173,8 @@ def _check_pool(options: PipelineOptions, environment: str) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of Python (without the patch) and of the packages that workers need."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    python = ".".join(platform.python_version_tuple()[:2])
+    found = {"python": python, "stagecraft": stagecraft.__version__}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

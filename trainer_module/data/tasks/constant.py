@@ -9,13 +9,10 @@ import abc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.trainer_module.data.tasks import metric
-
 if TYPE_CHECKING:
     import numpy as np
 
-    from stagecraft.trainer_module.data.batch import Batch, Nest
-    from stagecraft.trainer_module.data.tasks.task import Task
+    from stagecraft.trainer_module.data.batch import Nest
 
 
 class Constant(abc.ABC):
@@ -41,42 +38,6 @@ class Constant(abc.ABC):
             sums: of all batches.
             targets: ``[batch, …]``: only their shapes matter.
         """
-
-
-def judge(task: Task) -> metric.Mean | None:
-    """The metric by which a model must beat the constant; None: the loss.
-
-    It is ``Task.monitor`` if that is a mean over the examples: only of such a metric, or of the
-    loss, each example has a difference.
-    """
-    found = (each for each in task.metrics() if isinstance(each, metric.Mean))
-    return next((each for each in found if each.name == task.monitor), None)
-
-
-def values(task: Task, losses: Callable[..., Any], outputs: Nest, targets: Nest, dtype: Any) -> Any:
-    """What decides for outputs of a model or of the constant: ``[batch]`` of ``dtype``.
-
-    Args:
-        losses: of an evaluation, as ``optimization.loss.Losses``.
-    """
-    import tensorflow as tf
-
-    decisive = judge(task)
-    if decisive is None:
-        return tf.cast(losses(outputs, targets, dtype, False), dtype)
-    return decisive.terms(*task.own_unit(outputs, targets), dtype)[:, 0]
-
-
-def weights(task: Task, batch: Batch) -> Any:
-    """The weight of each example in the comparison: its own, times the training's factor.
-
-    A training with class weights would otherwise lose to the frequencies that it must not learn.
-    """
-    import tensorflow as tf
-
-    factors = task.training_weights(batch.targets, tf.float64)
-    own = tf.cast(batch.weights, tf.float64)
-    return own if factors is None else own * factors
 
 
 class Mean(Constant):

@@ -250,6 +250,47 @@ class Task(Entry):
         """
         return None
 
+    def decisive_metric(self) -> Metric | None:
+        """The metric by which a model must beat :meth:`constant`; None: the loss.
+
+        It is :attr:`monitor` if that is a mean over the examples: only of such a metric, or of the
+        loss, each example has a difference.
+        """
+        from stagecraft.trainer_module.data.tasks.metric import Mean
+
+        found = (each for each in self.metrics() if isinstance(each, Mean))
+        return next((each for each in found if each.name == self.monitor), None)
+
+    def decisive_values(
+        self, losses: Callable[..., Any], outputs: Nest, targets: Nest, dtype: Any
+    ) -> Any:
+        """What decides for outputs of a model or of the constant: ``[batch]`` of ``dtype``.
+
+        Args:
+            losses: of an evaluation, as ``optimization.loss.Losses``.
+            outputs: ``[batch, …]``.
+            targets: ``[batch, …]``.
+            dtype: of the result.
+        """
+        import tensorflow as tf
+
+        decisive = self.decisive_metric()
+        if decisive is None:
+            return tf.cast(losses(outputs, targets, dtype, False), dtype)
+        return decisive.terms(*self.own_unit(outputs, targets), dtype)[:, 0]
+
+    def comparison_weights(self, batch: Batch) -> Any:
+        """The weight of each example in the comparison: its own, times the training's factor.
+
+        A training with class weights would otherwise lose to the frequencies that it must not
+        learn.
+        """
+        import tensorflow as tf
+
+        factors = self.training_weights(batch.targets, tf.float64)
+        own = tf.cast(batch.weights, tf.float64)
+        return own if factors is None else own * factors
+
     def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
         """Numbers per example, by name, that the report shows for some examples; none by default.
 

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks import constant
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
@@ -67,7 +66,7 @@ def test_no_other_constant_has_a_smaller_loss(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_monitored_mean_decides_or_the_loss(name):
     task, _, decisive = CASES[name]
-    judge = constant.judge(task)
+    judge = task.decisive_metric()
     assert (judge.name if judge else None) == decisive
     assert task.constant().answer
 
@@ -75,9 +74,9 @@ def test_the_monitored_mean_decides_or_the_loss(name):
 def test_weights_of_classes_count_as_in_the_training():
     task = BinaryClassification(COLUMNS, "y", class_weights=[1, 3])
     batch = Batch({}, tf.constant([0.0, 1.0, 1.0]), tf.constant([1.0, 1.0, 0.5]))
-    np.testing.assert_array_equal(constant.weights(task, batch), [1, 3, 1.5])
+    np.testing.assert_array_equal(task.comparison_weights(batch), [1, 3, 1.5])
     plain = BinaryClassification(COLUMNS, "y")
-    np.testing.assert_array_equal(constant.weights(plain, batch), [1, 1, 0.5])
+    np.testing.assert_array_equal(plain.comparison_weights(batch), [1, 1, 0.5])
 
 
 def test_a_task_has_none_by_default():
