@@ -19,6 +19,7 @@ pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
+    "test_image_runs.py",
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
     "e2e/test_beam_engines.py",

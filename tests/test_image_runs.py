@@ -23,6 +23,7 @@ from two_steps import spec
 IMAGE = os.environ.get("STAGECRAFT_IMAGE", "")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),  # each step of a pipeline imports TFX in a container of its own
     pytest.mark.skipif(not IMAGE, reason="STAGECRAFT_IMAGE names no image: make image"),
 ]
 STAGECRAFT = str(pathlib.Path(sys.executable).with_name("stagecraft"))
@@ -75,7 +76,7 @@ def run(
         *(engine, "run", "--rm", "--network=none", "--read-only", "--user=54321:54321"),
         *("--memory=1g", "--memory-swap=1g", "--shm-size=64k", "--tmpfs=/tmp:size=64m"),
         *(f"--volume={out}:/out", "--security-opt=label=disable", *options, IMAGE, *words),
-        timeout=400,
+        timeout=1200,
     )
 
 
