@@ -50,6 +50,7 @@ VALUES: dict[str, Any] = {
     "train.optimizer": "adam",
     "parallel.strategy": "mirrored",
     "task.args": {"class_weights": {"disc": 2.0}},
+    "train.augment": "crop",
     "train.schedule": "constant",
     "train.loss": "categorical_hinge",
     "data.source": "download",
