@@ -51,6 +51,7 @@ VALUES: dict[str, Any] = {
     "parallel.strategy": "mirrored",
     "task.args": {"class_weights": {"disc": 2.0}},
     "train.augment": "crop",
+    "train.callbacks": "keras.callbacks:TerminateOnNaN",
     "train.schedule": "constant",
     "train.loss": "categorical_hinge",
     "data.source": "download",
