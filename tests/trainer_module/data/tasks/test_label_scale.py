@@ -100,7 +100,7 @@ def test_what_the_data_says_is_no_setting():
     fitted = settings.fitted({"y_scaling": np.array([[5.0, 2.0]])})
     assert fitted.flat() == settings.flat()
     copied = fitted.model_copy(update={"parallel": settings.parallel})
-    assert float(copied.task.found.own_unit(tf.ones([1, 1]), None)[0]) == 7
+    assert copied.task.found.own_unit(tf.ones([1, 1]), None)[0].numpy().item() == 7
     assert settings.task.found.own_unit(1, 2) == (1, 2)
 
 
