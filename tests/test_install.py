@@ -2,7 +2,7 @@
 
 The lines are found in pages, templates, notebooks and messages of the code, and run one by one, in
 an empty environment, against an index of our making. It has every locked package, the other project
-called ``stagecraft``, and nothing of ours: the wheel comes from a path, as the lines say.
+called ``stagecraft``, but not Stagecraft: its wheel comes from a path, as the lines say.
 """
 
 from __future__ import annotations

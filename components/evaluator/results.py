@@ -213,7 +213,7 @@ def _failure(failure: Any) -> str:
 
 
 Sides = tuple[str, str, bool]
-"""What the model has, what a constant has, and whether the former is the better value."""
+"""The value of the model, the value of a constant, and whether the former is better."""
 
 
 def _comparison(confidence: float, model: str, constant: str, is_better: bool) -> str:
