@@ -1,4 +1,4 @@
-"""What an ExampleGen reads: a source with a fingerprint, and examples by id."""
+"""The source that an ExampleGen reads, with a fingerprint, and examples by id."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     family: str
     pickled: bool
     folder: str
-    """What the official archive unpacks to."""
+    """The folder that the official archive unpacks to."""
     files: tuple[str, str]
     """Patterns of base names, of train and test, without the suffix ``.bin`` of the binary layouts.
     Group 1, if any, is a batch's number from 1."""

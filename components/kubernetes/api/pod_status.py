@@ -17,7 +17,7 @@ REMEDY = (
 )
 
 USUAL_WAITS = (None, "ContainerCreating", "PodInitializing")
-"""What a container waits for when nothing is wrong."""
+"""The reasons for which a container waits although nothing is wrong."""
 
 
 class Pod(NamedTuple):

@@ -87,7 +87,7 @@ class Containers:
         variables: Iterable[str],
         limits: Iterable[str],
     ) -> list[str]:
-        """The command line that runs a container on this machine's terminal, without a network.
+        """The command line that runs a container without a network.
 
         Argo's emissary is the container's first process, as in a pod. The end of standard input
         ends the container, and SIGTERM goes on to the step.
