@@ -159,11 +159,12 @@ class Comparison(NamedTuple):
     def of(cls, task: Task, sums: Iterable[float], metrics: Mapping[str, Any]) -> Comparison:
         """The comparison of a task that has a constant: a one-sided test.
 
-        If ``Metric.against_constant`` of the metric ``monitor`` tells, it decides. Otherwise, the
-        test is paired. If each difference is 0, or a whole answer, and each weight 1, it is the
-        exact sign test of the answers that only one of both has right. Otherwise it is Student's
-        t-test of the mean difference; ``weights ** 2 / squared weights`` examples count (Kish 1965,
-        "Survey Sampling", section 11.7).
+        If ``Metric.against_constant`` of the metric ``monitor`` tells, it decides; that of another
+        metric can only refuse. Otherwise, the test is paired. If each difference is 0, or a whole
+        answer, and each weight 1, it is the exact sign test of the answers that only one of both
+        has right. Otherwise it is Student's t-test of the mean difference;
+        ``weights ** 2 / squared weights`` examples count (Kish 1965, "Survey Sampling",
+        section 11.7).
 
         Args:
             sums: of ``task_metric._PairedSums``.
@@ -180,11 +181,10 @@ class Comparison(NamedTuple):
             name = decisive.name if decisive else LOSS
             return cls(name, of_constant.answer, math.nan, math.nan, 0.0)
         for each in task.metrics():
-            if each.name == task.monitor:
-                against = each.against_constant(metrics[each.name], own**2 / own_squared)
-                if against is not None:
-                    value = each.result(metrics[each.name])
-                    return cls(each.name, of_constant.answer, value, *against)
+            against = each.against_constant(metrics[each.name], own**2 / own_squared)
+            if against is not None and (each.name == task.monitor or not against[1] > 0):
+                value = each.result(metrics[each.name])
+                return cls(each.name, of_constant.answer, value, *against)
         values = model / weight, other / weight
         sign = 1 if decisive is not None and decisive.higher_is_better else -1
         mean, count = sign * (values[0] - values[1]), weight**2 / squared

@@ -19,11 +19,16 @@ from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 NUMBER = Regression({"x": "numeric"}, "y")
 CLASSES = Classification({"x": "numeric"}, "y", num_classes=3)
 TWO = BinaryClassification({"x": "numeric"}, "y")
-NOTHING = {"mse": np.zeros(2), "accuracy": np.zeros(2)}
-"""Sums of metrics that do not tell."""
+NOTHING = {
+    "mse": np.zeros(2),
+    "mae": np.zeros(2),
+    "r2": np.array([0.0, 0.0, 1.0, 1.0]),
+    "accuracy": np.zeros(2),
+}
+"""Sums of metrics that do not refuse: an R² of 1."""
 
 
-def compared(task, model, constant, weights=None, parts=1):
+def compared(task, model, constant, weights=None, parts=1, metrics=NOTHING):
     weights = np.ones(len(model)) if weights is None else weights
     combiner = _PairedSums(types.SimpleNamespace(model_name=""), None)
     sums = []
@@ -34,7 +39,7 @@ def compared(task, model, constant, weights=None, parts=1):
             element = types.SimpleNamespace(get_predictions=lambda _, given=outputs: given)
             accumulator = combiner.add_input(accumulator, element)
         sums.append(accumulator)
-    return Comparison.of(task, combiner.merge_accumulators(sums), NOTHING)
+    return Comparison.of(task, combiner.merge_accumulators(sums), metrics)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -93,6 +98,19 @@ def test_undefined_or_equal_is_no_better(model, constant):
     assert found.confidence == 0
 
 
+def test_of_numbers_it_also_beats_the_mean_of_these_labels():
+    """A hint of the pattern beats the mean of the train split a little, but surely."""
+    draw = np.random.default_rng(0)
+    labels = draw.normal(0.5, 1, 30)
+    errors, of_constant = (0.98 * labels) ** 2, labels**2
+    sums = np.array([errors.sum(), labels.sum(), (labels**2).sum(), 30.0])
+    r2 = 1 - errors.sum() / ((labels - labels.mean()) ** 2).sum()
+    assert r2 < 0 and compared(NUMBER, errors, of_constant).confidence > 0.99
+    found = compared(NUMBER, errors, of_constant, metrics=NOTHING | {"r2": sums})
+    assert (found.metric, found.constant, found.confidence) == ("r2", 0.0, 0.0)
+    assert found.model == pytest.approx(r2)
+
+
 def test_a_model_without_the_output_is_no_better():
     combiner = _PairedSums(types.SimpleNamespace(model_name=""), None)
     element = types.SimpleNamespace(get_predictions=lambda _: {"loss": np.ones(1)})
@@ -132,7 +150,7 @@ def ranked(labels, logits, weights=None):
     weights = np.ones(len(labels)) if weights is None else weights
     squared = (weights**2).sum()
     sums = [weights.sum(), squared, weights.sum(), squared, *[0.0] * 6, 0.0]
-    return Comparison.of(TWO, sums, {"auc": weights @ terms})
+    return Comparison.of(TWO, sums, NOTHING | {"auc": weights @ terms})
 
 
 @pytest.mark.parametrize("shift", [-0.5, 0.1, 0.3, 1.0])

@@ -37,7 +37,8 @@ class Metric(abc.ABC):
     def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
         """The value of any constant, and the confidence, 0 to 1, that a model is better.
 
-        By default None: the sums do not tell.
+        By default None: the sums do not tell. The metric ``monitor`` decides; another metric only
+        refuses a model, by a confidence of 0.
 
         Args:
             sums: as for :meth:`result`.

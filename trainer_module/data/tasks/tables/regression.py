@@ -186,6 +186,10 @@ class R2(metric.Metric):
         total = squares - labels**2 / weight if weight else 0.0
         return float(1 - residual / total) if total > _ROUNDING * squares else 0.0
 
+    def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
+        """0, that of the best constant for these labels; refuses a model that is no better."""
+        return 0.0, float(self.result(sums) > 0)
+
 
 _ROUNDING = 1e-12
 """More than the relative error of a sum in float64."""
