@@ -31,6 +31,7 @@ __all__ = [
     "engine",
     "estimator",
     "fit",
+    "parallelize",
     "plan",
     "train",
     "tuner_fn",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from stagecraft.fitting.plan import Plan as Plan
     from stagecraft.fitting.plan import plan as plan
     from stagecraft.objects.parallel import Parallel as Parallel
+    from stagecraft.parallel_model.session import parallelize as parallelize
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
@@ -81,6 +83,7 @@ _PLACES = {
     "engine": f"{_FITTING}.engine:engine",
     "estimator": "stagecraft.estimator",
     "fit": f"{_FITTING}.fit:fit",
+    "parallelize": "stagecraft.parallel_model.session:parallelize",
     "plan": f"{_FITTING}.plan:plan",
     "train": "stagecraft.training:train",
     "tuner_fn": "stagecraft.tuning:tuner_fn",

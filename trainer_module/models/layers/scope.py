@@ -34,14 +34,14 @@ class TrainingScope(keras.StatelessScope):
         if id(variable) not in self._known:
             self.foreign.append(variable)
         if id(variable) in self._values:
-            value = _assigned(self._values[id(variable)], value)
+            value = assigned_value(self._values[id(variable)], value)
         else:  # assignment to a variable stops gradients
             value = tf.stop_gradient(value)
         super().add_update((variable, value))
 
 
 @tf.custom_gradient
-def _assigned(weight: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+def assigned_value(weight: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
     """``value``, whose gradient is the gradient of ``weight``."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:

@@ -1,0 +1,1 @@
+"""``parallelize``: Keras's own ``fit``, ``evaluate`` and ``predict`` on any topology."""

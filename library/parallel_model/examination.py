@@ -1,0 +1,194 @@
+"""Whether a batch of a model can be computed in parts: decided by the caller's own batches.
+
+The model computes a batch as a whole and in parts, with its own weights, and the same random
+numbers. The outputs of a row must be the same. A loss that a layer adds, and a variable that a layer
+assigns, may be a sum or a mean over the rows. What is neither cannot be divided.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.parallel_model.parts import Part
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+
+_log = logging.getLogger(__name__)
+
+SUM, MEAN, SAME = "sum", "mean", "same"
+
+_WHOLE = "train in one part: replicas, microbatches and accumulate of 1"
+
+
+class Outcome(NamedTuple):
+    """What the model computes for a batch, in some parts."""
+
+    outputs: list[Any]
+    losses: list[list[Any]]
+    """Of each part: the losses that layers add."""
+    updates: dict[str, list[Any]]
+    """Id of an assigned variable -> its value in each part."""
+    shares: list[Any]
+    """Of each part, of the rows."""
+
+
+class Found(NamedTuple):
+    """The outcomes of an examination."""
+
+    whole: Outcome
+    again: Outcome
+    """As ``whole``: differs where random numbers are not Keras's."""
+    divided: Outcome
+    before: dict[str, Any]
+    """Id of an assigned variable -> its value before."""
+
+
+class Kinds:
+    """What is known of a model's losses and assigned variables."""
+
+    def __init__(self) -> None:
+        self._losses: dict[bool, list[set[str]]] = {}
+        self._variables: dict[int, set[str]] = {}
+        self._warned = False
+
+    def are_known(self, training: bool) -> bool:
+        """Whether each loss has one kind."""
+        return all(len(kinds) == 1 for kinds in self._losses.get(training, []))
+
+    def of_loss(self, training: bool, place: int) -> str:
+        """The kind of an added loss."""
+        kinds = self._losses.get(training, self._losses.get(not training, []))
+        return SUM if place < len(kinds) and kinds[place] == {SUM} else MEAN
+
+    def of_variable(self, key: int, variable: Any) -> str:
+        """The kind of an assigned variable; of statistics of a batch, the mean."""
+        kinds = self._variables.get(key)
+        if kinds:
+            return next(each for each in (SAME, MEAN, SUM) if each in kinds)
+        return MEAN if "float" in str(variable.dtype) else SAME
+
+    def learn(self, found: Found, training: bool, model: Any) -> None:
+        """Learns from an examination.
+
+        Raises:
+            ModelRefusedError: the model cannot be divided.
+        """
+        self._check_outputs(found, model)
+        self._learn_losses(found, training, model)
+        self._learn_variables(found, model)
+
+    def _check_outputs(self, found: Found, model: Any) -> None:
+        for whole, again, divided in zip(
+            found.whole.outputs, found.again.outputs, found.divided.outputs, strict=True
+        ):
+            if not near(whole, again):
+                if not self._warned:
+                    _log.warning(
+                        "%s draws random numbers that are not Keras's, so they differ between "
+                        "topologies; use keras.random with a SeedGenerator",
+                        model.name,
+                    )
+                self._warned = True
+                return
+            if not near(whole, divided):
+                raise ModelRefusedError(
+                    model.name,
+                    "computes something else for a row if the other rows of its batch are others, "
+                    "and the topology divides each batch into parts",
+                    _WHOLE,
+                )
+
+    def _learn_losses(self, found: Found, training: bool, model: Any) -> None:
+        shares = np.array(found.divided.shares)
+        count = len(found.whole.losses[0])
+        known = self._losses.setdefault(training, [])
+        known += [{SUM, MEAN} for _ in range(count - len(known))]
+        for place in range(count):
+            whole = found.whole.losses[0][place]
+            if not near(whole, found.again.losses[0][place]):
+                continue
+            of_parts = np.array([np.asarray(each[place], float) for each in found.divided.losses])
+            values = {SUM: of_parts[shares > 0].sum(), MEAN: (of_parts * shares).sum()}
+            dtype = whole.dtype
+            known[place] &= {kind for kind, value in values.items() if near(whole, value, dtype)}
+            if not known[place]:
+                raise ModelRefusedError(
+                    model.name,
+                    "adds a loss that is neither a sum nor a mean over the rows, and the topology "
+                    "divides each batch into parts",
+                    f"add a sum or a mean over the examples, or {_WHOLE}",
+                )
+
+    def _learn_variables(self, found: Found, model: Any) -> None:
+        shares = np.array(found.divided.shares)
+        paths = {str(id(variable)): variable.path for variable in model.variables}
+        for key, [whole] in found.whole.updates.items():
+            [again] = found.again.updates[key]
+            values, before = found.divided.updates.get(key), found.before.get(key)
+            if values is None or not near(whole, again):
+                continue
+            whole, before = (_wide(each) for each in (whole, before))
+            wide = [_wide(each) for each in values]
+            there = [each for each, share in zip(wide, shares, strict=True) if share > 0]
+            results = {
+                SAME: wide[0],
+                MEAN: sum(each * share for each, share in zip(wide, shares, strict=True)),
+                SUM: before + sum(each - before for each in there),
+            }
+            dtype = found.whole.updates[key][0].dtype
+            kinds = {kind for kind, value in results.items() if near(whole, value, dtype)}
+            if SAME in kinds and not all(near(wide[0], each, dtype) for each in wide):
+                kinds -= {SAME}
+            if not dtype.is_floating:
+                kinds -= {MEAN}
+            known = self._variables.setdefault(int(key), {SAME, MEAN, SUM})
+            known &= kinds
+            if not known:
+                raise ModelRefusedError(
+                    f"the variable {paths.get(key, 'of a layer')!r}",
+                    "is assigned a value that is neither a sum nor a mean over the rows, and the "
+                    "topology divides each batch into parts",
+                    f"assign a mean over the examples, or {_WHOLE}",
+                )
+
+
+def merged(
+    kind: str, values: Sequence[tf.Tensor], before: tf.Tensor, divided: Sequence[Part]
+) -> tf.Tensor:
+    """The value of a variable after a batch, from those after its parts."""
+    if len(values) == 1 or kind == SAME:
+        return values[0]
+    if kind == MEAN:
+        return tf.add_n([v * p.share(v.dtype) for v, p in zip(values, divided, strict=True)])
+    changes = [
+        tf.where(part.count > 0, value - before, tf.zeros_like(before))
+        for value, part in zip(values, divided, strict=True)
+    ]
+    return before + tf.add_n(changes)
+
+
+def near(one: Any, other: Any, dtype: tf.DType | None = None) -> bool:
+    """Whether two results are equal but for rounding: to half of the digits of their dtype."""
+    dtype = dtype or one.dtype
+    one, other = _wide(one), _wide(other)
+    if one.shape != other.shape:
+        return False
+    if one.dtype == object or not dtype.is_floating:
+        return bool((one == other).all())
+    scale = max(np.abs(one[np.isfinite(one)]).max(initial=0.0), 1e-30)
+    return bool(np.allclose(one, other, rtol=0, atol=scale * _tolerance(dtype), equal_nan=True))
+
+
+def _tolerance(dtype: tf.DType) -> float:
+    return float(np.sqrt(np.finfo(dtype.as_numpy_dtype).eps)) if dtype.size > 2 else 0.06
+
+
+def _wide(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "OSUb" or array.dtype.kind in "iu":
+        return array
+    return array.astype(np.float64)

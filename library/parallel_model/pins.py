@@ -1,0 +1,291 @@
+"""Calls that run on one device, forward and back.
+
+``tf.device`` around a forward pass leaves the whole backward pass on the device of whoever asks for
+the gradient. So each pinned call has a tape of its own, whose gradient is taken under its device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+from keras.src.backend.common import global_state
+
+# Not public; what tf.custom_gradient uses, which would copy all arguments to one device.
+from tensorflow.python.eager import record
+
+from stagecraft.parallel_model import draws
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.models.layers.scope import assigned_value
+from stagecraft.trainer_module.models.stages import remat as recomputation
+
+Call = Callable[..., Any]
+
+
+class SecondDerivativeError(UserError):
+    """A tape records while it computes a gradient through a pinned call."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "parallel: the model is differentiated twice, which a topology of several devices does "
+            "not support. If no second derivative is wanted, call tape.gradient after the block of "
+            "the tape; otherwise, train on one device",
+            setting="parallel",
+            suggestion="one device",
+        )
+
+
+class Scope(keras.StatelessScope):
+    """Values of variables; collects what layers assign, and the losses that they add."""
+
+    def __init__(self, values: dict[int, tf.Tensor], trained: Collection[int] = ()):
+        """``values``: id of a variable -> value; ``trained``: ids of those with gradients."""
+        super().__init__(collect_losses=True)
+        self._given, self.trained = values, trained
+        self.loss_ids: list[int] = []
+        """Ids of the losses as layers know them (``Layer._loss_ids``)."""
+        self.updates: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
+
+    def add_loss(self, loss: tf.Tensor) -> None:
+        """Collects a loss."""
+        super().add_loss(loss)
+        self.loss_ids.append(id(loss))
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """Stores an assignment, for later reads and for the end of the part."""
+        self.updates[id(update[0])] = update
+
+    def given(self, variable: keras.Variable) -> tf.Tensor:
+        """The value before the part."""
+        value = self._given.get(id(variable))
+        return tf.convert_to_tensor(variable._value) if value is None else value
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """What layers assigned last, or the given value."""
+        key = id(variable)
+        return self.updates[key][1] if key in self.updates else self._given.get(key)
+
+
+class _Inner(Scope):
+    """The scope of a pinned call: copies of values on its device, which its tape watches."""
+
+    def __init__(
+        self,
+        outer: Scope,
+        tape: tf.GradientTape | None,
+        earlier: Mapping[int, tuple[keras.Variable, tf.Tensor]],
+        compiled: bool,
+    ):
+        """``earlier``: assignments before the call."""
+        super().__init__({})
+        self._outer, self._tape, self._earlier = outer, tape, earlier
+        self.used: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+        """Id of a trained variable that the call reads -> the value outside, and its copy."""
+        if compiled:  # a function takes what is outside of it
+            for key, value in outer._given.items():
+                self._copy(key, value, is_trained=key in outer.trained)
+
+    def _copy(self, key: int, value: tf.Tensor, is_trained: bool) -> tf.Tensor:
+        with record.stop_recording():
+            copy = self._given[key] = tf.identity(value)
+        if is_trained and copy.dtype.is_floating:
+            self.used[key] = value, copy
+            if self._tape is not None:
+                self._tape.watch(copy)
+        return copy
+
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        key = id(variable)
+        if key in self.updates:
+            return self.updates[key][1]
+        if key in self._given:
+            return self._given[key]
+        value = self._earlier[key][1] if key in self._earlier else self._outer._given.get(key)
+        return None if value is None else self._copy(key, value, key in self._outer.trained)
+
+    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
+        """As in the base; the gradient of an assigned weight is that of the weight, as in Keras."""
+        variable, value = update
+        if id(variable) in self._outer.trained:
+            value = assigned_value(self.get_current_value(variable), value)
+        else:
+            value = tf.stop_gradient(value)
+        super().add_update((variable, value))
+
+
+def pinned(
+    call: Call, device: str, scope: Scope, *, remat: bool = False, jit: bool = False
+) -> Call:
+    """A function that calls ``call`` on a device, in the block of a scope.
+
+    Args:
+        call: of a layer.
+        scope: gets what the call assigns and adds.
+        remat: recompute the call for the gradient, and keep only what it takes.
+        jit: compile it with XLA.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nest = (args, kwargs)
+        leaves = tf.nest.flatten(nest, expand_composites=True)
+        places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
+        masks = {p: m for p in places if (m := _mask(leaves[p])) is not None}
+        given = [*(leaves[place] for place in places), *masks.values()]
+        results: list[_Results] = []
+
+        def body(inner: _Inner, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            copies = list(leaves)
+            for place, tensor in zip(places, tensors, strict=False):
+                copies[place] = tensor
+            for place, mask in zip(masks, tensors[len(places) :], strict=True):
+                backend.set_keras_mask(copies[place], mask)
+            own_args, own_kwargs = tf.nest.pack_sequence_as(nest, copies, expand_composites=True)
+            with inner:
+                results[:] = [_Results(call(*own_args, **own_kwargs), inner)]
+            return results[0].tensors
+
+        function = _compiled(body) if jit else body
+        context = _Context.current()
+        recording = record.could_possibly_record()
+        earlier = dict(scope.updates)
+
+        def forward(tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor]) -> Any:
+            with tape or contextlib.nullcontext():
+                inner = _Inner(scope, tape, earlier, jit)
+                if tape is not None:
+                    tape.watch([each for each in tensors if each.dtype.is_floating])
+                return inner, function(inner, *tensors)
+
+        with tf.device(device):
+            with record.stop_recording():
+                copies = list(map(tf.identity, given))
+            keeps = recording and not remat
+            tape = tf.GradientTape(watch_accessed_variables=False) if keeps else None
+            inner, made = forward(tape, copies)
+            with record.stop_recording():
+                outputs = list(map(tf.identity, made))
+        used = [*inner.used.values()]
+        sources = [*given, *(value for value, _ in used)]
+
+        def backward(*incoming: tf.Tensor | None) -> list[tf.Tensor | None]:
+            if record.could_possibly_record():
+                raise SecondDerivativeError
+            with tf.device(device):
+                arrived = [None if each is None else tf.identity(each) for each in incoming]
+                if not remat:
+                    return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
+                known = recomputation.arrival(arrived)
+                again = [recomputation.after(known, each) for each in copies]
+                fresh = tf.GradientTape(watch_accessed_variables=False)
+                with context.restored():
+                    restarted, repeated = forward(fresh, again)
+                kept = [restarted.used[key][1] for key in inner.used]
+                return _gradients(fresh, repeated, arrived, [*again, *kept])
+
+        if recording:
+            record.record_operation("Pinned", outputs, sources, backward)
+        return results[0].restored(outputs, scope)
+
+    return run
+
+
+class _Results:
+    """What a call returns, and its side effects, as a flat list of tensors."""
+
+    def __init__(self, outputs: Any, inner: _Inner):
+        self._outputs = outputs
+        leaves = tf.nest.flatten(outputs, expand_composites=True)
+        self._places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
+        self._leaves = leaves
+        masks = {p: m for p in self._places if (m := _mask(leaves[p])) is not None}
+        self._masks = list(masks)
+        self._variables = [variable for variable, _ in inner.updates.values()]
+        self._ids = list(inner.loss_ids)
+        self.tensors = [
+            *(leaves[place] for place in self._places),
+            *masks.values(),
+            *inner.losses,
+            *(value for _, value in inner.updates.values()),
+        ]
+
+    def restored(self, tensors: Sequence[tf.Tensor], scope: Scope) -> Any:
+        """The outputs of other tensors; tells the scope the losses and assignments."""
+        rest = iter(tensors)
+        leaves = list(self._leaves)
+        for place in self._places:
+            leaves[place] = next(rest)
+        for place in self._masks:
+            backend.set_keras_mask(leaves[place], next(rest))
+        for known in self._ids:
+            scope.add_loss(next(rest))
+            scope.loss_ids[-1] = known
+        for variable in self._variables:
+            scope.add_update((variable, tf.stop_gradient(next(rest))))
+        return tf.nest.pack_sequence_as(self._outputs, leaves, expand_composites=True)
+
+
+class _Context:
+    """What Keras and this module know of the pass outside of the arguments of a call."""
+
+    def __init__(self) -> None:
+        self._attributes = {name: global_state.get_global_attribute(name) for name in _ATTRIBUTES}
+        self._rows = draws.current()
+
+    @classmethod
+    def current(cls) -> _Context:
+        return cls()
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """In the block, layers find what they found in the forward pass."""
+        before = {name: global_state.get_global_attribute(name) for name in _ATTRIBUTES}
+        try:
+            for name, value in self._attributes.items():
+                global_state.set_global_attribute(name, value)
+            with draws.of_rows(self._rows):
+                yield
+        finally:
+            for name, value in before.items():
+                global_state.set_global_attribute(name, value)
+
+
+_ATTRIBUTES = ("current_call_ctx", "autocast_scope")
+"""Of ``keras/src/layers/layer.py`` and ``keras/src/backend/common/variables.py``."""
+
+
+def _compiled(body: Callable[..., list[tf.Tensor]]) -> Callable[..., list[tf.Tensor]]:
+    def call(inner: _Inner, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        function = tf.function(functools.partial(body, inner), jit_compile=True, autograph=False)
+        return list(function(*tensors))
+
+    return call
+
+
+def _gradients(
+    tape: Any,
+    outputs: Sequence[tf.Tensor],
+    incoming: Sequence[tf.Tensor | None],
+    sources: Sequence[tf.Tensor],
+) -> list[tf.Tensor | None]:
+    """The gradients of the sources, None where there is none; dense."""
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(outputs, incoming, strict=True)
+        if gradient is not None and output.dtype.is_floating
+    ]
+    floats = [each for each in sources if each.dtype.is_floating]
+    if not pairs or not floats:
+        return [None] * len(sources)
+    targets, seeds = zip(*pairs, strict=True)
+    found = iter(tape.gradient(list(targets), floats, list(seeds)))
+    gradients = [next(found) if each.dtype.is_floating else None for each in sources]
+    return [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+
+
+def _mask(tensor: Any) -> Any:
+    return backend.get_keras_mask(tensor)

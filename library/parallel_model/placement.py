@@ -1,0 +1,123 @@
+"""Which stage computes which layers of a model, and holds their variables.
+
+A *unit* is a layer that runs on one device as a whole. Units are the layers of the model; of a layer
+that is a model itself, or is larger than a stage, the layers inside. So a model needs no graph to be
+placed: what connects the units runs where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.models.layers.walk import walk
+from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages.balance import balance
+from stagecraft.trainer_module.settings import ParallelSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Placement:
+    """Units of a model, in the order of their calls, and the stage of each."""
+
+    def __init__(self, model: Any, parallel: ParallelSettings):
+        """Divides the units into stages of about equal numbers of parameters.
+
+        Raises:
+            SettingError: ``parallel.cuts`` names no units.
+        """
+        self.units = _units(model, parallel.model_parts)
+        self.stages = _stages(model, self.units, parallel)
+        """Of each unit."""
+        self.stage_of: dict[int, int] = {}
+        """Id of a variable -> stage; a variable of several stages is in the first."""
+        for unit, stage in zip(self.units, self.stages, strict=True):
+            for variable in getattr(unit, "variables", ()):
+                self.stage_of.setdefault(id(variable), stage)
+
+
+def _units(model: Any, parts: int) -> list[Any]:
+    found = _inner(model)
+    if parts == 1:
+        return found
+    while True:
+        sizes = [_size(unit) for unit in found]
+        most = sum(sizes) / parts
+        opened = next(
+            (
+                place
+                for place, unit in enumerate(found)
+                if _inner(unit)
+                and (isinstance(unit, keras.Model) or len(found) < parts)
+                and (sizes[place] > most / 2 or len(found) < parts)
+            ),
+            None,
+        )
+        if opened is None:
+            return found
+        found[opened : opened + 1] = _inner(found[opened])
+
+
+def _inner(layer: Any) -> list[Any]:
+    """The layers inside a layer that compute something, and operations of a graph, in order."""
+    if isinstance(layer, keras.Sequential):
+        children = layer.layers
+    elif isinstance(layer, keras.Model) and not functional.obstacle(layer):
+        children = [node.operation for node in functional.computed(layer)]
+    elif isinstance(layer, keras.Layer):
+        children = layer._flatten_layers(include_self=False, recursive=False)
+    else:
+        return []
+    unique = {id(child): child for child in children}
+    return [each for each in unique.values() if not isinstance(each, keras.layers.InputLayer)]
+
+
+def _size(unit: Any) -> int:
+    return sum(variable.shape.num_elements() for variable in getattr(unit, "variables", ()))
+
+
+def _stages(model: Any, units: Sequence[Any], parallel: ParallelSettings) -> list[int]:
+    parts = parallel.model_parts
+    if parallel.cut_names:
+        return list(_named(units, parallel))
+    if len(units) < parts:
+        _log.warning(
+            "%s has %d layers, so %d of %d stages have nothing to do",
+            model.name, len(units), parts - len(units), parts,
+        )  # fmt: skip
+    starts = balance([(1 + _size(unit),) for unit in units], min(parts, len(units))) or []
+    return [
+        sum(start <= place for start in starts) % parallel.stages for place in range(len(units))
+    ]
+
+
+def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:
+    names = [unit.name for unit in units]
+    for name in parallel.cut_names:
+        if name not in names:
+            raise SettingError(
+                "parallel.cuts", name, "is no layer that ends a stage", ", ".join(names)
+            )
+    if len(parallel.cut_names) + 1 != parallel.model_parts:
+        made = len(parallel.cut_names) + 1
+        raise SettingError(
+            "parallel.cuts",
+            parallel.cuts,
+            f"makes {made} parts",
+            f"{parallel.model_parts - 1} names",
+        )
+    part = 0
+    for name in names:
+        yield part % parallel.stages
+        part += name in parallel.cut_names
+
+
+def normalizations(model: Any) -> list[tuple[str, Any]]:
+    """Layers that compute with statistics of the batch, and their paths."""
+    layers = [("", model), *walk(model)]
+    return [pair for pair in layers if isinstance(pair[1], keras.layers.BatchNormalization)]

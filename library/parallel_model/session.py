@@ -1,0 +1,471 @@
+"""A Keras model whose steps run on a topology: ``parallelize``.
+
+Keras's own trainer does everything: data, loss, metrics, optimizer, callbacks, and what the model's
+class overrides. In its steps, a call of the model is divided: its rows into parts, which replicas
+and microbatches compute, and its layers over the devices of stages. The outputs are joined, so that
+Keras computes loss and metrics of the whole batch, as on one device. The gradients go back the same
+way, and the optimizer updates the model's own variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+
+# Not public; see the pins.
+from tensorflow.python.eager import record
+
+from stagecraft.parallel_model import draws, examination, parts, pins
+from stagecraft.parallel_model.parts import Part
+from stagecraft.parallel_model.placement import Placement, normalizations
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+from stagecraft.trainer_module.parallel import topology as topologies
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.settings import ParallelSettings
+
+_log = logging.getLogger(__name__)
+
+_KEY = "_stagecraft_session"
+
+_STEPS = ("train_step", "test_step", "predict_step")
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+_EXAMINED = (0, 3, 30, 300)
+"""Batches before which the model is examined: the first, and others when weights have moved."""
+
+
+def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
+    """Makes ``fit``, ``evaluate``, ``predict`` and the like of a model run on a topology.
+
+    They remain Keras's own, with all their arguments. A step computes what it computes on one
+    device, also with dropout; ``BatchNormalization`` uses the statistics of its part of the batch,
+    as in Keras under ``MirroredStrategy``.
+
+    Args:
+        model: a Keras model, compiled or not, built or not. It stays the same object, with the same
+            variables.
+        parallel: the topology; None: one device, as without this function.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: a setting does not fit, or the machine lacks the devices.
+    """
+    if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
+        raise SettingError("model", type(model).__name__, "is not a Keras model", "a keras.Model")
+    parallel = ParallelSettings() if parallel is None else parallel
+    if not isinstance(parallel, ParallelSettings):
+        raise SettingError(
+            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
+        )
+    earlier = vars(model).get(_KEY)
+    if earlier is not None:
+        earlier.detach()
+    devices = topologies.resolve(parallel)
+    if parallel.devices_per_worker * parallel.parts > 1 or parallel.remat or parallel.jit:
+        Session(model, parallel, devices).attach()
+    return model
+
+
+class _Result(NamedTuple):
+    """What a part computes."""
+
+    outputs: Any
+    scope: pins.Scope
+
+
+class _Examined(BaseException):
+    """Leaves a step whose model call has been examined; no ``except Exception`` stops it."""
+
+    def __init__(self, found: examination.Found):
+        super().__init__()
+        self.found = found
+
+
+class Session:
+    """A model on the devices of a topology."""
+
+    def __init__(self, model: Any, parallel: ParallelSettings, devices: Topology):
+        self.model, self.parallel, self.topology = model, parallel, devices
+        self._own: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
+        self._placement: Placement | None = None
+        self._runs = self._examines = self._training = False
+        self._called = False
+        self._kinds = examination.Kinds()
+        self._batches = {True: 0, False: 0}
+        self._sizes: set[tuple[bool, int]] = set()
+        self._traced: dict[bool, Any] = {}
+        self._per_replica = parallel.accumulate * parallel.microbatches
+        last = parallel.model_parts - 1
+        self._loss_device = devices.device(0, last)
+
+    def attach(self) -> None:
+        """Takes the place of the model's methods."""
+        model = self.model
+        names = ("call", *_STEPS, *(f"make_{name}" for name in _FUNCTIONS))
+        self._before = {name: vars(model)[name] for name in names if name in vars(model)}
+        self._own = {name: getattr(model, name) for name in names}
+        replaced: dict[str, Any] = {"call": self._call}
+        for name in _STEPS:
+            replaced[name] = functools.partial(self._step, name)
+        for name in _FUNCTIONS:
+            replaced[f"make_{name}"] = functools.partial(self._make, name)
+        # Not setattr: Keras would track what it finds.
+        vars(model).update(replaced | {_KEY: self} | dict.fromkeys(_FUNCTIONS))
+
+    def detach(self) -> None:
+        """Gives the methods back."""
+        for name in (*self._own, _KEY):
+            vars(self.model).pop(name, None)
+        vars(self.model).update(self._before | dict.fromkeys(_FUNCTIONS))
+
+    def _make(self, name: str, force: bool = False) -> None:
+        """In place of ``make_train_function`` and the like."""
+        model = self.model
+        if model.jit_compile:
+            _log.warning(
+                "%s: jit_compile is off, because XLA compiles for one device; "
+                "Parallel(jit=True) compiles each device's part",
+                model.name,
+            )
+            model.jit_compile = False
+        self._own[f"make_{name}"](force=force)
+        function = getattr(model, name)
+        if function is not None and not hasattr(function, _KEY) and name != "predict_function":
+            training = name == "train_function"
+            wrapped = functools.partial(self._function, function, training)
+            setattr(wrapped, _KEY, True)
+            setattr(model, name, wrapped)
+
+    def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
+        """In place of ``train_function`` and ``test_function``: examines the model when due."""
+        if self.parallel.parts == 1 or self.model.steps_per_execution != 1:
+            number = self._batches[training]
+            if self.parallel.parts == 1 or number not in _EXAMINED:
+                self._batches[training] += 1
+                return own(iterator)
+        batch = next(iterator)
+        self._examine(batch, training)
+        rest = itertools.islice(iterator, self.model.steps_per_execution - 1)
+        return own(itertools.chain([batch], rest))
+
+    def _examine(self, batch: Any, training: bool) -> None:
+        number, size = self._batches[training], _size(batch)
+        self._batches[training] += 1
+        is_new = (training, size) not in self._sizes
+        if number not in _EXAMINED and not is_new and self._kinds.are_known(training):
+            return
+        self._sizes.add((training, size))
+        if training not in self._traced:
+            step = self._own["train_step" if training else "test_step"]
+            self._traced[training] = tf.function(
+                functools.partial(self._examined, step, training),
+                autograph=False,
+                reduce_retracing=True,
+            )
+        found = self._traced[training](batch)
+        if found is not None:
+            self._kinds.learn(found, training, self.model)
+
+    def _examined(self, step: Callable[[Any], Any], training: bool, batch: Any) -> Any:
+        """The model's call in a step, whole and in parts; None: the step does not call it."""
+        before = self._training, self._runs
+        self._training, self._runs, self._examines = training, True, True
+        try:
+            with keras.StatelessScope():  # the step changes nothing
+                step(batch)
+        except _Examined as stop:
+            return stop.found
+        finally:
+            self._training, self._runs = before
+            self._examines = False
+        return None
+
+    def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """In place of ``train_step`` and the like."""
+        self._training, self._called = name == "train_step", False
+        self._runs = True
+        try:
+            with tf.device(self._loss_device):
+                result = self._own[name](*args, **kwargs)
+        finally:
+            self._runs = False
+        if not self._called:
+            _log.warning(
+                "%s: %s does not call the model itself, so one device computes the step",
+                self.model.name,
+                name,
+            )
+        return result
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """In place of ``call``: divided in a step; else Keras's own."""
+        symbolic = any(
+            isinstance(each, keras.KerasTensor) for each in tf.nest.flatten((args, kwargs))
+        )
+        if symbolic or not self._runs:
+            return self._own["call"](*args, **kwargs)
+        self._runs = False  # calls inside of this one are Keras's
+        try:
+            self._prepare(args, kwargs)
+            if self._examines:
+                raise _Examined(self._both(args, kwargs))
+            self._called = True
+            count = self.parallel.parts
+            divided, results = self._results(args, kwargs, count)
+            self._add_losses(divided, results)
+            self._assign(divided, results)
+            return self._joined(divided, results)
+        except UserError as error:
+            error._keras_call_info_injected = True  # type: ignore[attr-defined]  # Keras would replace it
+            raise
+        finally:
+            self._runs = True
+
+    def _prepare(self, args: Any, kwargs: Any) -> None:
+        """Builds the model, and moves its variables to their devices."""
+        model = self.model
+        if self._placement is not None:
+            return
+        if any(not layer.built for layer in model._flatten_layers()):
+            backend.compute_output_spec(self._own["call"], *args, **kwargs)
+        if self.parallel.parts > 1:
+            _check(model)
+        self._placement = Placement(model, self.parallel)
+        with tf.init_scope():
+            moved = [self._move(variable) for variable in model.variables]
+        if any(moved):
+            _forget(model.optimizer)
+
+    def _move(self, variable: Any) -> bool:
+        home = self._home(variable)
+        value = variable._value
+        if value.device.endswith(f"device:{home}"):
+            return False
+        with tf.device(home):
+            variable._value = None
+            variable._initialize(tf.identity(value))
+        return True
+
+    def _home(self, variable: Any) -> str:
+        return self._device(0, variable)
+
+    def _device(self, replica: int, variable: Any) -> str:
+        assert self._placement is not None
+        return self.topology.device(replica, self._placement.stage_of.get(id(variable), 0))
+
+    def _results(self, args: Any, kwargs: Any, count: int) -> tuple[list[Part], list[_Result]]:
+        """The model's call in some parts."""
+        total = parts.row_count((args, kwargs))
+        divided = [parts.divide(total, number, count) for number in range(count)]
+        values, trained = self._values(count)
+        results = []
+        for number, (part, own) in enumerate(zip(divided, values, strict=True)):
+            scope = pins.Scope(own, trained)
+            rows = part.rows if count > 1 else None
+            taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
+            replica = number // self._per_replica if count > 1 else 0
+            with scope, draws.of_rows(rows), self._pinned(replica, scope) as call:
+                results.append(_Result(call(*taken[0], **taken[1]), scope))
+        return divided, results
+
+    @contextlib.contextmanager
+    def _pinned(self, replica: int, scope: pins.Scope) -> Iterator[Callable[..., Any]]:
+        """In the block, the given function calls the model on the devices of a replica."""
+        assert self._placement is not None
+        parallel = self.parallel
+        remat = parallel.remat or parallel.accumulate > 1
+        options: Mapping[str, Any] = {"remat": remat, "jit": parallel.jit}
+        if parallel.model_parts == 1 and not parallel.remat:
+            yield pins.pinned(self._own["call"], self.topology.device(replica, 0), scope, **options)
+            return
+        stages = dict(zip(map(id, self._placement.units), self._placement.stages, strict=True))
+
+        def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+            device = self.topology.device(replica, stages[id(unit)])
+            return pins.pinned(call, device, scope, **options)
+
+        with tf.device(self.topology.device(replica, 0)), intercepted(self._placement.units, wrap):
+            yield self._own["call"]
+
+    def _values(self, count: int) -> tuple[list[dict[int, tf.Tensor]], frozenset[int]]:
+        """For each part, the values of the variables on its devices; ids of trained variables."""
+        model = self.model
+        variables = list({id(each): each for each in model.variables}.values())
+        trained = frozenset(map(id, model.trainable_variables))
+        with backend.AutocastScope(None):
+            values = [tf.convert_to_tensor(variable.value) for variable in variables]
+        replicas = [number // self._per_replica if count > 1 else 0 for number in range(count)]
+        spread: list[list[tf.Tensor]] = []
+        recording = record.could_possibly_record()
+        with record.stop_recording():
+            for replica in replicas:
+                spread.append([])
+                for variable, value in zip(variables, values, strict=True):
+                    with tf.device(self._device(replica, variable)):
+                        spread[-1].append(tf.identity(value))
+        places = [
+            place
+            for place, variable in enumerate(variables)
+            if id(variable) in trained and values[place].dtype.is_floating
+        ]
+        homes = [self._home(variables[place]) for place in places]
+
+        def backward(*incoming: tf.Tensor | None) -> list[tf.Tensor | None]:
+            totals: list[tf.Tensor | None] = []
+            for number, home in enumerate(homes):
+                with tf.device(home):
+                    own = [each for each in incoming[number :: len(places)] if each is not None]
+                    totals.append(tf.add_n([tf.convert_to_tensor(x) for x in own]) if own else None)
+            return totals
+
+        if recording and places:
+            copies = [of_part[place] for of_part in spread for place in places]
+            record.record_operation("Spread", copies, [values[place] for place in places], backward)
+        keys = [id(variable) for variable in variables]
+        return [dict(zip(keys, of_part, strict=True)) for of_part in spread], trained
+
+    def _joined(self, divided: Sequence[Part], results: Sequence[_Result]) -> Any:
+        if len(results) == 1:
+            return results[0].outputs
+
+        def refuse(output: tf.Tensor) -> None:
+            raise ModelRefusedError(
+                self.model.name,
+                "returns an output without rows, which the topology cannot divide",
+                "return a value for each example, or train in one part",
+            )
+
+        return parts.join([each.outputs for each in results], divided, refuse)
+
+    def _add_losses(self, divided: Sequence[Part], results: Sequence[_Result]) -> None:
+        """Adds the losses of layers to the model, as sums or means over the parts."""
+        for place in range(_same_number(self.model, results)):
+            kind = self._kinds.of_loss(self._training, place)
+            terms = []
+            for part, result in zip(divided, results, strict=True):
+                loss = tf.reduce_sum(result.scope.losses[place])
+                if kind == examination.SUM:
+                    terms.append(tf.where(part.count > 0, loss, tf.zeros_like(loss)))
+                else:
+                    terms.append(loss * part.share(loss.dtype) if len(results) > 1 else loss)
+            # Not self.model.add_loss: a functional model refuses it.
+            keras.Layer.add_loss(self.model, tf.add_n(terms))
+
+    def _assign(self, divided: Sequence[Part], results: Sequence[_Result]) -> None:
+        """Assigns what layers assigned in the parts, put together."""
+        for key, (variable, values, before) in _updates(results).items():
+            with tf.device(self._home(variable)), backend.AutocastScope(None):
+                variable.assign(
+                    examination.merged(
+                        self._kinds.of_variable(key, variable), values, before, divided
+                    )
+                )
+
+    def _both(self, args: Any, kwargs: Any) -> examination.Found:
+        """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
+
+        def frozen(_: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda inputs, training=None, mask=None: call(inputs, training=False, mask=mask)
+
+        layers = [layer for _, layer in normalizations(self.model)]
+        outcomes = []
+        with intercepted(layers, frozen):
+            for count in (1, 1, self.parallel.parts):
+                divided, results = self._results(args, kwargs, count)
+                _same_number(self.model, results)
+                outcomes.append(
+                    examination.Outcome(
+                        [
+                            leaf
+                            for leaf in tf.nest.flatten(
+                                self._joined(divided, results), expand_composites=True
+                            )
+                            if tf.is_tensor(leaf)
+                        ],
+                        [
+                            [tf.reduce_sum(each) for each in result.scope.losses]
+                            for result in results
+                        ],
+                        {str(key): values for key, (_, values, _) in _updates(results).items()},
+                        [part.share(tf.float64) for part in divided],
+                    )
+                )
+        before = {str(key): value for key, (_, _, value) in _updates(results).items()}
+        return examination.Found(*outcomes, before)
+
+
+def _updates(results: Sequence[_Result]) -> dict[int, tuple[Any, list[tf.Tensor], tf.Tensor]]:
+    """Id of an assigned variable -> the variable, its value in each part, and its value before."""
+    found: dict[int, tuple[Any, list[tf.Tensor], tf.Tensor]] = {}
+    variables = {key: each[0] for result in results for key, each in result.scope.updates.items()}
+    for key, variable in variables.items():
+        before = results[0].scope.given(variable)
+        values = [
+            result.scope.updates[key][1] if key in result.scope.updates else before
+            for result in results
+        ]
+        found[key] = variable, values, before
+    return found
+
+
+def _same_number(model: Any, results: Sequence[_Result]) -> int:
+    """How many losses each part has."""
+    counts = {len(result.scope.losses) for result in results}
+    if len(counts) > 1:
+        raise ModelRefusedError(
+            model.name,
+            "does not add the same number of losses for each part of a batch",
+            "call add_loss in each call, or train in one part",
+        )
+    return counts.pop()
+
+
+def _check(model: Any) -> None:
+    """Refuses layers that Keras itself does not divide."""
+    for path, layer in walk(model):
+        if getattr(layer, "stateful", False):
+            raise ModelRefusedError(
+                f"{path} ({type(layer).__name__})",
+                "is stateful: its state has a row for each row of a batch",
+                "set stateful=False, or train in one part",
+            )
+    for path, layer in normalizations(model):
+        if getattr(layer, "synchronized", False):
+            raise ModelRefusedError(
+                f"{path or model.name} ({type(layer).__name__})",
+                "has synchronized=True, and the topology divides each batch",
+                "set synchronized=False, or train in one part",
+            )
+
+
+def _forget(optimizer: Any) -> None:
+    """Tells a built optimizer the variables that have moved; they have new identities."""
+    while optimizer is not None:
+        known = getattr(optimizer, "_trainable_variables", None)
+        if known:
+            optimizer._trainable_variables_indices = {
+                optimizer._var_key(variable): place for place, variable in enumerate(known)
+            }
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def _size(batch: Any) -> int:
+    first = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
+    if isinstance(first, tf.RaggedTensor):
+        return int(first.nrows())
+    shape = getattr(first, "dense_shape", None)
+    shape = tf.convert_to_tensor(first).shape if shape is None else shape
+    return int(shape[0]) if len(shape) else 0
