@@ -42,8 +42,8 @@ class Placement:
 
 
 def _units(model: Any, parts: int) -> list[Any]:
-    found = _inner(model)
-    if parts == 1:
+    found = _inner(model) or [model]
+    if parts == 1 or found == [model]:
         return found
     while True:
         sizes = [_size(unit) for unit in found]

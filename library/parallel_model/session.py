@@ -168,8 +168,11 @@ class Session:
         if number not in _EXAMINED and not is_new and self._kinds.are_known(training):
             return
         self._sizes.add((training, size))
+        step = self._own["train_step" if training else "test_step"]
+        if any(not layer.built for layer in self.model._flatten_layers()):
+            # A trace builds a model as Keras's own would, and computes nothing.
+            tf.function(functools.partial(step, batch), autograph=False).get_concrete_function()
         if training not in self._traced:
-            step = self._own["train_step" if training else "test_step"]
             self._traced[training] = tf.function(
                 functools.partial(self._examined, step, training),
                 autograph=False,
@@ -288,16 +291,17 @@ class Session:
         parallel = self.parallel
         remat = parallel.remat or parallel.accumulate > 1
         options: Mapping[str, Any] = {"remat": remat, "jit": parallel.jit}
-        if parallel.model_parts == 1 and not parallel.remat:
+        units = self._placement.units
+        if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):
             yield pins.pinned(self._own["call"], self.topology.device(replica, 0), scope, **options)
             return
-        stages = dict(zip(map(id, self._placement.units), self._placement.stages, strict=True))
+        stages = dict(zip(map(id, units), self._placement.stages, strict=True))
 
         def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
             device = self.topology.device(replica, stages[id(unit)])
             return pins.pinned(call, device, scope, **options)
 
-        with tf.device(self.topology.device(replica, 0)), intercepted(self._placement.units, wrap):
+        with tf.device(self.topology.device(replica, 0)), intercepted(units, wrap):
             yield self._own["call"]
 
     def _values(self, count: int) -> tuple[list[dict[int, tf.Tensor]], frozenset[int]]:
