@@ -59,7 +59,7 @@ def _patched() -> Iterator[None]:
     try:
         for name, make in _REPLACED.items():
             if not hasattr(before[name], "of_rows"):
-                replaced = make(before[name])
+                replaced: Any = make(before[name])
                 replaced.of_rows = True
                 setattr(module, name, replaced)
         yield

@@ -1,8 +1,8 @@
 """Whether a batch of a model can be computed in parts: decided by the caller's own batches.
 
 The model computes a batch as a whole and in parts, with its own weights, and the same random
-numbers. The outputs of a row must be the same. A loss that a layer adds, and a variable that a layer
-assigns, may be a sum or a mean over the rows. What is neither cannot be divided.
+numbers. The outputs of a row must be the same. A loss that a layer adds, and a variable that a
+layer assigns, may be a sum or a mean over the rows. What is neither cannot be divided.
 """
 
 from __future__ import annotations

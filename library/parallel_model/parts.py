@@ -89,9 +89,8 @@ def join(outputs: Sequence[Any], parts: Sequence[Part], refuse: Callable[[Any], 
             for leaf in leaves
         ]
         if None not in masks:
-            backend.set_keras_mask(
-                joined, tf.concat([_rows(m, 0, p.count) for m, p in zip(masks, parts)], axis=0)
-            )
+            counted = [_rows(m, 0, part.count) for m, part in zip(masks, parts, strict=True)]
+            backend.set_keras_mask(joined, tf.concat(counted, axis=0))
         return joined
 
     return tf.nest.map_structure(of, *outputs)

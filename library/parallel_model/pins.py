@@ -84,6 +84,9 @@ class _Inner(Scope):
         """``earlier``: assignments before the call."""
         super().__init__({})
         self._outer, self._tape, self._earlier = outer, tape, earlier
+        # A branch of a condition is a graph of its own, and the other one may read a copy, too.
+        eager = tf.executing_eagerly()
+        self._graph = None if eager else tf.compat.v1.get_default_graph()
         self.used: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         """Id of a trained variable that the call reads -> the value outside, and its copy."""
         if compiled:  # a function takes what is outside of it
@@ -91,7 +94,8 @@ class _Inner(Scope):
                 self._copy(key, value, is_trained=key in outer.trained)
 
     def _copy(self, key: int, value: tf.Tensor, is_trained: bool) -> tf.Tensor:
-        with record.stop_recording():
+        graph = contextlib.nullcontext() if self._graph is None else self._graph.as_default()
+        with graph, record.stop_recording():
             copy = self._given[key] = tf.identity(value)
         if is_trained and copy.dtype.is_floating:
             self.used[key] = value, copy
@@ -176,7 +180,9 @@ def pinned(
             if record.could_possibly_record():
                 raise SecondDerivativeError
             with tf.device(device):
-                arrived = [None if each is None else tf.identity(each) for each in incoming]
+                arrived = [
+                    None if x is None else tf.identity(tf.convert_to_tensor(x)) for x in incoming
+                ]
                 if not remat:
                     return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
                 known = recomputation.arrival(arrived)
@@ -272,7 +278,10 @@ def _gradients(
     incoming: Sequence[tf.Tensor | None],
     sources: Sequence[tf.Tensor],
 ) -> list[tf.Tensor | None]:
-    """The gradients of the sources, None where there is none; dense."""
+    """The gradients of the sources, None where there is none.
+
+    That of an embedding stays sparse: Keras's optimizers square the rows one by one.
+    """
     pairs = [
         (output, gradient)
         for output, gradient in zip(outputs, incoming, strict=True)
@@ -283,8 +292,18 @@ def _gradients(
         return [None] * len(sources)
     targets, seeds = zip(*pairs, strict=True)
     found = iter(tape.gradient(list(targets), floats, list(seeds)))
-    gradients = [next(found) if each.dtype.is_floating else None for each in sources]
-    return [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+    return [next(found) if each.dtype.is_floating else None for each in sources]
+
+
+def total(gradients: Sequence[Any]) -> Any:
+    """The sum of gradients, on the current device; sparse if all are."""
+    if all(isinstance(each, tf.IndexedSlices) for each in gradients):
+        return tf.IndexedSlices(
+            tf.concat([each.values for each in gradients], axis=0),
+            tf.concat([each.indices for each in gradients], axis=0),
+            gradients[0].dense_shape,
+        )
+    return tf.add_n([tf.identity(tf.convert_to_tensor(each)) for each in gradients])
 
 
 def _mask(tensor: Any) -> Any:

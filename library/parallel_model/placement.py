@@ -1,8 +1,8 @@
 """Which stage computes which layers of a model, and holds their variables.
 
-A *unit* is a layer that runs on one device as a whole. Units are the layers of the model; of a layer
-that is a model itself, or is larger than a stage, the layers inside. So a model needs no graph to be
-placed: what connects the units runs where it is.
+A *unit* is a layer that runs on one device as a whole. Units are the layers of the model; of a
+layer that is a model itself, or is larger than a stage, the layers inside. So a model needs no
+graph to be placed: what connects the units runs where it is.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
         raise SettingError(
             "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
+    _check_settings(parallel, model)
     earlier = vars(model).get(_KEY)
     if earlier is not None:
         earlier.detach()
@@ -76,6 +77,57 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     if parallel.devices_per_worker * parallel.parts > 1 or parallel.remat or parallel.jit:
         Session(model, parallel, devices).attach()
     return model
+
+
+_STRATEGIES = ("one_device", "mirrored", "grid")
+
+_HONOURED = frozenset(
+    {
+        *("strategy", "replicas", "stages", "virtual_stages", "microbatches", "accumulate"),
+        *("cuts", "devices", "jit", "remat", "virtual_devices", "precision", "launcher"),
+    }
+)
+"""Settings that this function applies or checks."""
+
+
+def _check_settings(parallel: ParallelSettings, model: Any) -> None:
+    """Refuses settings that would have no effect.
+
+    Raises:
+        SettingError: as said.
+    """
+    if parallel.strategy not in _STRATEGIES:
+        raise SettingError(
+            "parallel.strategy",
+            parallel.strategy,
+            "does not work in Keras's own fit",
+            f"one of {', '.join(_STRATEGIES)}, or stagecraft.fit",
+        )
+    if parallel.workers > 1:
+        raise SettingError(
+            "parallel.workers",
+            parallel.workers,
+            "needs several processes, but parallelize works in this one",
+            "stagecraft.fit, which starts processes, or parallel.replicas",
+        )
+    defaults = ParallelSettings()
+    for name in sorted(parallel.model_fields_set - _HONOURED):
+        value = getattr(parallel, name)
+        if value != getattr(defaults, name):
+            raise SettingError(
+                f"parallel.{name}",
+                value,
+                "has no effect in Keras's own fit",
+                f"the default of {name}, or stagecraft.fit",
+            )
+    own = model.dtype_policy.name
+    if "precision" in parallel.model_fields_set and parallel.precision not in ("auto", own):
+        raise SettingError(
+            "parallel.precision",
+            parallel.precision,
+            f"is not that of the model, {own}",
+            f"keras.config.set_dtype_policy({parallel.precision!r}) before the model is made",
+        )
 
 
 class _Result(NamedTuple):
@@ -328,11 +380,11 @@ class Session:
         homes = [self._home(variables[place]) for place in places]
 
         def backward(*incoming: tf.Tensor | None) -> list[tf.Tensor | None]:
-            totals: list[tf.Tensor | None] = []
+            totals: list[Any] = []
             for number, home in enumerate(homes):
                 with tf.device(home):
                     own = [each for each in incoming[number :: len(places)] if each is not None]
-                    totals.append(tf.add_n([tf.convert_to_tensor(x) for x in own]) if own else None)
+                    totals.append(pins.total(own) if own else None)
             return totals
 
         if recording and places:
@@ -408,7 +460,7 @@ class Session:
                     )
                 )
         before = {str(key): value for key, (_, _, value) in _updates(results).items()}
-        return examination.Found(*outcomes, before)
+        return examination.Found(outcomes[0], outcomes[1], outcomes[2], before)
 
 
 def _updates(results: Sequence[_Result]) -> dict[int, tuple[Any, list[tf.Tensor], tf.Tensor]]:

@@ -1,0 +1,288 @@
+"""``parallelize``: Keras's own ``fit`` on topologies, held against Keras on one device."""
+
+from __future__ import annotations
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import stagecraft as sc
+from stagecraft import process_state
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+
+ROWS = 13
+IMAGES = np.random.default_rng(0).normal(size=(ROWS, 6, 6, 2))
+TOKENS = np.random.default_rng(1).integers(1, 20, (ROWS, 6))
+TOKENS[:, 4:] = 0
+LABELS = np.random.default_rng(2).integers(0, 3, ROWS)
+
+MIRRORED = sc.Parallel(strategy="mirrored", replicas=2)
+GRID = sc.Parallel(strategy="grid", stages=2, microbatches=2)
+BOTH = sc.Parallel(strategy="grid", replicas=2, stages=2, microbatches=2)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with process_state.restored(), contextlib.ExitStack() as stack:
+        stack.callback(keras.config.set_floatx, keras.config.floatx())
+        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
+        yield
+
+
+def cross_entropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def pictures():
+    given = keras.Input((6, 6, 2))
+    hidden = layers.Conv2D(4, 3, kernel_regularizer="l2")(given)
+    hidden = layers.SpatialDropout2D(0.3, seed=3)(hidden)
+    hidden = layers.Dense(5, activation="relu", activity_regularizer="l2")(hidden)
+    hidden = layers.Dropout(0.3, seed=4)(layers.Flatten()(hidden))
+    return keras.Model(given, layers.Dense(3)(hidden))
+
+
+def masked():
+    given = keras.Input((6,), dtype="int64")
+    hidden = layers.Embedding(20, 8, mask_zero=True)(given)
+    attention = layers.MultiHeadAttention(2, 4, dropout=0.2, seed=5)(hidden, hidden)
+    return keras.Model(given, layers.Dense(20)(layers.LayerNormalization()(hidden + attention)))
+
+
+class Autoencoder(keras.Model):
+    """Draws random numbers, and adds a mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.encoder = layers.Flatten(), layers.Dense(6)
+        self.decoder, self.seed = layers.Dense(72), keras.random.SeedGenerator(6)
+        self.shaped = layers.Reshape((6, 6, 2))
+
+    def call(self, inputs, training=None):
+        mean, spread = ops.split(self.encoder(self.flat(inputs)), 2, axis=1)
+        self.add_loss(ops.mean(ops.sum(ops.square(mean) + ops.exp(spread) - spread, axis=1)))
+        noise = keras.random.normal(ops.shape(mean), dtype="float64", seed=self.seed)
+        return self.shaped(self.decoder(mean + ops.exp(spread / 2) * noise))
+
+
+class OwnStep(keras.Model):
+    """Its loss is a function of the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.dense = layers.Flatten(), layers.Dense(3)
+
+    def call(self, inputs):
+        return self.dense(self.flat(inputs))
+
+    def train_step(self, data):
+        inputs, _ = data
+        with tf.GradientTape() as tape:
+            outputs = self(inputs, training=True)
+            loss = ops.mean(ops.logsumexp(outputs @ ops.transpose(outputs), axis=1))
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def two_outputs():
+    given = keras.Input((6, 6, 2))
+    flat, shared = layers.Flatten()(given), layers.Dense(4)
+    return keras.Model(
+        given,
+        {
+            "b": layers.Dense(3, name="b")(shared(flat)),
+            "a": layers.Dense(1, name="a")(shared(flat)),
+        },
+    )
+
+
+def in_batch(targets, outputs):
+    """Looks at all rows."""
+    return ops.logsumexp(outputs @ ops.transpose(outputs), axis=1)
+
+
+def one_number(targets, outputs):
+    return ops.mean(ops.square(outputs - ops.cast(targets[:, None], outputs.dtype)))
+
+
+CASES = {
+    "pictures": (
+        pictures,
+        IMAGES,
+        LABELS,
+        lambda: {
+            "loss": cross_entropy(),
+            "optimizer": keras.optimizers.Adam(0.01, global_clipnorm=0.1, use_ema=True),
+            "metrics": ["accuracy"],
+        },
+    ),
+    "masked": (
+        masked,
+        TOKENS,
+        TOKENS,
+        lambda: {
+            "loss": cross_entropy(),
+            "optimizer": "rmsprop",
+            "weighted_metrics": ["accuracy"],
+        },
+    ),
+    "autoencoder": (
+        Autoencoder,
+        IMAGES,
+        IMAGES,
+        lambda: {"loss": "mse", "optimizer": keras.optimizers.AdamW(gradient_accumulation_steps=2)},
+    ),
+    "own step": (OwnStep, IMAGES, LABELS, lambda: {"optimizer": "sgd"}),
+    "two outputs": (
+        two_outputs,
+        IMAGES,
+        {"a": LABELS[:, None] * 1.0, "b": LABELS},
+        lambda: {
+            "loss": {"a": "mse", "b": cross_entropy()},
+            "loss_weights": {"a": 0.3, "b": 2.0},
+            "metrics": {"a": "mae"},
+        },
+    ),
+    "spectral": (
+        lambda: keras.Sequential(
+            [
+                keras.Input((6, 6, 2)),
+                layers.SpectralNormalization(layers.Conv2D(4, 3)),
+                layers.Flatten(),
+                layers.Dense(3),
+            ]
+        ),
+        IMAGES,
+        LABELS,
+        lambda: {"loss": cross_entropy(), "optimizer": "adam"},
+    ),
+    "in batch": (pictures, IMAGES, LABELS, lambda: {"loss": in_batch, "optimizer": "sgd"}),
+    "one number": (pictures, IMAGES, LABELS, lambda: {"loss": one_number, "optimizer": "sgd"}),
+}
+
+
+def trained(name, parallel, *, batch_size=5, epochs=2):
+    """History, weights and predictions after some epochs, whose last batch is short."""
+    make, inputs, targets, options = CASES[name]
+    keras.utils.set_random_seed(0)
+    model = make()
+    model.compile(**options())
+    if parallel is not None:
+        assert sc.parallelize(model, parallel) is model
+    history = model.fit(
+        inputs, targets, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0
+    )
+    weights = [weight.numpy() for weight in model.weights]
+    return history.history, weights, model.predict(inputs, batch_size=4, verbose=0)
+
+
+def check(name, parallel, **options):
+    expected, found = trained(name, None, **options), trained(name, parallel, **options)
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["pictures", "masked"])
+def test_two_stages_and_replicas_compute_what_keras_computes(name):
+    check(name, BOTH)
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [MIRRORED, GRID, sc.Parallel(accumulate=3)],
+    ids=["mirrored", "grid", "accumulate"],
+)
+@pytest.mark.parametrize("name", CASES)
+def test_a_topology_computes_what_keras_computes(name, parallel):
+    check(name, parallel)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_batch_may_be_smaller_than_the_number_of_parts(batch_size):
+    check("pictures", BOTH, batch_size=batch_size, epochs=1)
+
+
+def test_recomputed_activations_draw_the_same_numbers():
+    check("pictures", BOTH.model_copy(update={"remat": True}), epochs=1)
+
+
+def test_variables_are_on_the_devices_of_their_stages():
+    model = pictures()
+    model.compile("adam", cross_entropy())
+    sc.parallelize(model, GRID)
+    model.fit(IMAGES, LABELS, verbose=0)
+    places = [weight.value.device[-5:] for weight in model.weights if "kernel" in weight.path]
+    assert places[0] == "CPU:0" and places[-1] == "CPU:1"
+    slots = {
+        slot.path.rpartition("/")[2]: slot.value.device[-5:] for slot in model.optimizer.variables
+    }
+    assert slots[f"{model.layers[-1].name}_kernel_momentum"] == "CPU:1"
+
+
+def test_one_device_is_keras_again():
+    model = pictures()
+    model.compile("sgd", cross_entropy())
+    sc.parallelize(model, MIRRORED)
+    assert "train_step" in vars(model)
+    sc.parallelize(model)
+    assert not {"train_step", "call", "make_train_function"} & vars(model).keys()
+    model.fit(IMAGES, LABELS, verbose=0)
+
+
+class Mixing(keras.Model):
+    """Subtracts the mean over the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.dense = layers.Flatten(), layers.Dense(3)
+
+    def call(self, inputs):
+        hidden = self.dense(self.flat(inputs))
+        return hidden - ops.mean(hidden, axis=0, keepdims=True)
+
+
+class SquaredMean(Mixing):
+    """Adds a penalty of the mean over the rows."""
+
+    def call(self, inputs):
+        hidden = self.dense(self.flat(inputs))
+        self.add_loss(ops.sum(ops.square(ops.mean(hidden, axis=0))))
+        return hidden
+
+
+@pytest.mark.parametrize("make", [Mixing, SquaredMean])
+def test_what_needs_all_rows_is_refused(make):
+    model = make()
+    model.compile("sgd", cross_entropy())
+    sc.parallelize(model, MIRRORED)
+    with pytest.raises(ModelRefusedError) as caught:
+        model.fit(IMAGES, LABELS, batch_size=5, verbose=0)
+    assert caught.value.part == model.name
+    assert model.optimizer.iterations == 0
+
+
+def test_a_second_derivative_is_refused():
+    class Twice(OwnStep):
+        def train_step(self, data):
+            inputs, _ = data
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    outputs = self(inputs, training=True)
+                loss = ops.mean(ops.square(tape.gradient(outputs, inputs)))
+            weights = self.trainable_variables
+            self.optimizer.apply_gradients(zip(outer.gradient(loss, weights), weights, strict=True))
+            return {"loss": loss}
+
+    model = Twice()
+    model.compile("sgd")
+    sc.parallelize(model, MIRRORED)
+    with pytest.raises(Exception, match="differentiated twice"):
+        model.fit(IMAGES, LABELS, verbose=0)
