@@ -8,7 +8,7 @@ graph to be placed: what connects the units runs where it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -60,7 +60,7 @@ def _units(model: Any, parts: int) -> list[Any]:
         )
         if opened is None:
             return found
-        found[opened : opened + 1] = _inner(found[opened])
+        found = _unique([*found[:opened], *_inner(found[opened]), *found[opened + 1 :]])
 
 
 def _inner(layer: Any) -> list[Any]:
@@ -73,8 +73,12 @@ def _inner(layer: Any) -> list[Any]:
         children = layer._flatten_layers(include_self=False, recursive=False)
     else:
         return []
-    unique = {id(child): child for child in children}
-    return [each for each in unique.values() if not isinstance(each, keras.layers.InputLayer)]
+    return _unique(each for each in children if not isinstance(each, keras.layers.InputLayer))
+
+
+def _unique(units: Iterable[Any]) -> list[Any]:
+    """Each once: a layer may be called in several places, and have inner layers that are units."""
+    return [*{id(unit): unit for unit in units}.values()]
 
 
 def _size(unit: Any) -> int:
