@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -53,8 +54,10 @@ class Executor(base_executor.BaseExecutor):
         scanned, ids = scan(files, rules)
         findings += scanned
         validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
+        numbers = json.loads(exec_properties.get("numbers") or "[]")
         for split in splits:
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
+            findings += checks.number_findings(split, wholes[split], schema, numbers)
         findings += duplicates(ids)
         if findings:
             findings.sort(key=lambda finding: splits.index(finding.split))

@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import tensorflow as tf
+from example_gens import examples, values
 from tfx.components import CsvExampleGen
-from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.proto import example_gen_pb2
-from tfx.types import standard_artifacts
 
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.kinds import checked_csv, columns
@@ -28,34 +26,6 @@ PARQUET, AVRO = "stagecraft.components.ParquetExampleGen", "stagecraft.component
 CSV = "tfx.components.CsvExampleGen"
 UTC = datetime.timezone.utc
 LONG = "ä" * 10_000
-
-
-def examples(made, folder):
-    """Split -> examples that the component writes to ``folder``."""
-    context = BaseBeamExecutor.Context(
-        beam_pipeline_args=["--runner=DirectRunner", "--direct_running_mode=in_memory"],
-        tmp_dir=str(folder / "tmp"),
-        unique_id="1",
-    )
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(folder / "examples")
-    executor = made.executor_spec.executor_class(context)
-    executor.Do({}, {"examples": [artifact]}, dict(made.exec_properties))
-    return {
-        split.name.removeprefix("Split-"): [
-            tf.train.Example.FromString(record)
-            for file in sorted(split.iterdir())
-            for record in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator()
-        ]
-        for split in (folder / "examples").iterdir()
-    }
-
-
-def values(example, name):
-    """Kind of a feature, and its values; None if it has none."""
-    feature = example.features.feature[name]
-    kind = feature.WhichOneof("kind")
-    return (kind, list(getattr(feature, kind).value)) if kind else None
 
 
 # Arrow type, Avro type, values in the file, kind of the feature, its values.

@@ -64,6 +64,9 @@ class Task(Entry):
     image_features: Sequence[str] = ()
     """Raw features with pictures, whose bytes TFDV does not count."""
 
+    number_features: Sequence[str] = ()
+    """Raw features that the model gets as numbers, so that they must be finite."""
+
     schema_file: str | None = None
     """Path of the TFDV schema (text proto) of what :attr:`example_gen` or :meth:`sample` gives."""
 
@@ -143,6 +146,19 @@ class Task(Entry):
     @abc.abstractmethod
     def served_features(self) -> Sequence[str]:
         """Raw features in a request to the exported model."""
+
+    def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The raw features of :attr:`served_features` in a request to the exported model.
+
+        Args:
+            examples: string ``[batch]``, serialized tf.Examples.
+            raw_spec: how to parse raw features.
+        """
+        import tensorflow as tf
+
+        return tf.io.parse_example(
+            examples, {name: raw_spec[name] for name in self.served_features}
+        )
 
     @abc.abstractmethod
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.column import Column, dense, present
 from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -127,14 +127,7 @@ class Table(Task):
             _check_number(schema_path, known[name])
         for name in filter(None, (self.label, self.weight)):
             if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
-                use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
-                raise UserError(
-                    f"{schema_path}: feature {name!r} may be missing, but each example needs it; "
-                    f"use {use}",
-                    file=schema_path,
-                    record=name,
-                    suggestion=use,
-                )
+                raise _may_be_missing(schema_path, name)
         return dict(self._arguments)
 
     @property
@@ -142,6 +135,18 @@ class Table(Task):
         """Raw features that must be numbers."""
         features = [name for name, needs_number in self._sources.items() if needs_number]
         return [*features, self.label, *filter(None, [self.weight])]
+
+    @property
+    def number_features(self) -> Sequence[str]:  # type: ignore[override]
+        """The raw features of inputs that are numbers, the label and the weight."""
+        found = {
+            source: needs_number
+            for name, each in self.columns.items()
+            if None in each.inputs(name).values()
+            for source, needs_number in each.sources(name).items()
+        }
+        own = {self.label, self.weight} & {*self._numbers}
+        return tuple(sorted(own | {source for source, is_number in found.items() if is_number}))
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """A dictionary: ``[1]`` by name."""
@@ -203,6 +208,11 @@ class Table(Task):
             self.schema_features,
             "add each missing feature to the schema, or remove it from task.args",
         )
+        import tensorflow as tf
+
+        for name in filter(None, (self.label, self.weight)):
+            if isinstance(inputs[name], tf.sparse.SparseTensor):
+                raise _may_be_missing("preprocessing_fn: the schema of Transform", name)
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
@@ -223,6 +233,33 @@ class Table(Task):
             weights = weights * features[self.weight]
         inputs = {name: features[name] for name in self._inputs}
         return Batch(inputs, features.get(self.label), weights)
+
+    def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As in the base class; a number or text that is missing becomes NaN or empty.
+
+        A column without gaps in the train split has a dense feature, and for these two Transform
+        knows a sign of absence. A whole number has none: TensorFlow then refuses the request, and
+        names the column.
+        """
+        import tensorflow as tf
+
+        spec = {name: raw_spec[name] for name in self.served_features}
+        whole = {
+            s for k, each in self.columns.items() if not each.takes_gaps for s in each.sources(k)
+        }
+        filled = {
+            name: tf.io.VarLenFeature(each.dtype)
+            for name, each in spec.items()
+            if isinstance(each, tf.io.FixedLenFeature)
+            and not (each.dtype.is_integer or name in whole)
+        }
+        found = dict(tf.io.parse_example(examples, spec | filled))
+        for name in filled:
+            missing = "" if spec[name].dtype == tf.string else float("nan")
+            found[name] = tf.reshape(
+                dense(present(name, found[name]), missing), [-1, *spec[name].shape]
+            )
+        return found
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
@@ -279,6 +316,17 @@ def _raw(values: Any, spec: Any) -> Any:
         tf.concat([rows, tf.zeros_like(rows)], axis=1),
         tf.boolean_mask(values, known),
         [tf.size(values, tf.int64), 1],
+    )
+
+
+def _may_be_missing(schema_path: str, name: str) -> UserError:
+    use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
+    return UserError(
+        f"{schema_path}: feature {name!r} may be missing, but each example needs it; remove the "
+        f"examples without it, and use {use}",
+        file=schema_path,
+        record=name,
+        suggestion=use,
     )
 
 
