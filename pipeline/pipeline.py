@@ -146,8 +146,9 @@ def assemble(
             examples=examples,
             statistics=statistics_gen.outputs["statistics"],
             schema=schema,
-            pictures=set(features.ALL) <= set(task.schema_features),
+            pictures=set(features.ALL) <= set(task.schema_features) and not task.is_table,
             numbers=task.number_features,
+            needs=settings.evaluate.slices,
         )
     )
 

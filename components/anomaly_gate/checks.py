@@ -7,7 +7,7 @@ checks everything else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 
 from stagecraft.components.feature_statistics import common, name_of, nan_values
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data import labels
 
 SIZE_CODE = 2**31
@@ -87,6 +88,39 @@ def _picture_rule(name: str, picture: labels.Picture) -> Rule:
         return Rule(name, True, code, code, f"a PNG or JPEG of {height} x {width}", channels)
     expected = f"{picture.size:,} bytes ({height} x {width} x {channels})"
     return Rule(name, True, picture.size, picture.size, expected)
+
+
+def refuse_comparators(schema: schema_pb2.Schema, file: str) -> None:
+    """Refuses comparators for drift and skew: no component has other statistics to compare with.
+
+    Raises:
+        UserError: the schema has one.
+    """
+    found = [
+        (feature.name, field)
+        for feature in _with_nested(schema.feature)
+        for field in ("drift_comparator", "skew_comparator")
+        if feature.HasField(field)
+    ]
+    constraints = schema.dataset_constraints
+    for field in ("num_examples_drift_comparator", "num_examples_version_comparator"):
+        if constraints.HasField(field):
+            found.append(("dataset_constraints", field))
+    for name, field in found:
+        raise UserError(
+            f"{file}: {name!r} has a {field}, but each run checks its own data alone, so that it "
+            f"would have no effect. Remove {field}.",
+            file=file,
+            record=name,
+            value=field,
+            suggestion=f"a schema without {field}",
+        )
+
+
+def _with_nested(given: Iterable[schema_pb2.Feature]) -> Iterator[schema_pb2.Feature]:
+    for feature in given:
+        yield feature
+        yield from _with_nested(feature.struct_domain.feature)
 
 
 def readable(

@@ -19,6 +19,7 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
         "pictures": component_spec.ExecutionParameter(type=int, optional=True),
+        "needs": component_spec.ExecutionParameter(type=str, optional=True),
         "numbers": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
@@ -57,6 +58,7 @@ class AnomalyGate(base_component.BaseComponent):
         schema: types.BaseChannel,
         pictures: bool = True,
         numbers: Sequence[str] = (),
+        needs: Sequence[str] = (),
     ) -> None:
         """Connects the inputs.
 
@@ -67,6 +69,8 @@ class AnomalyGate(base_component.BaseComponent):
             not, only TFDV checks the data, whose features may have any names.
           numbers: features that the model gets as numbers: their values must be finite, and differ
             by more than some roundings of float32.
+          needs: features that a later component reads by name, such as those of slices: the schema
+            must have them.
         """
         super().__init__(
             spec=AnomalyGateSpec(
@@ -77,5 +81,6 @@ class AnomalyGate(base_component.BaseComponent):
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
                 **({} if pictures else {"pictures": 0}),
                 **({"numbers": json.dumps(sorted(numbers))} if numbers else {}),
+                **({"needs": json.dumps(sorted(needs))} if needs else {}),
             )
         )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import inspect
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -181,9 +183,28 @@ class Vocabulary(Categories):
         import tensorflow_transform as tft
 
         return tft.compute_and_apply_vocabulary(
-            each(texts(raw), _line), top_k=self.size, num_oov_buckets=self.oov, vocab_filename=name
+            each(texts(raw), _line),
+            top_k=self.size,
+            num_oov_buckets=self.oov,
+            vocab_filename=file_name(name),
         )
 
+
+def file_name(column: str) -> str:
+    """The name of a column's vocabulary: its own, if Transform leaves it as it is.
+
+    Transform makes ``a-b`` of ``a b``, and ``a_b`` of ``a.b``: two columns would share one file.
+    """
+    if re.fullmatch(r"\w+", column) and len(column.encode()) <= _LONGEST:
+        return column
+    digest = hashlib.sha256(column.encode()).hexdigest()[:16]
+    return f"{re.sub(_ODD, '_', column)[:_LONGEST]}-{digest}"
+
+
+_LONGEST = 150
+"""Bytes of a name, with room for what Transform puts before and behind it."""
+
+_ODD = re.compile(r"\W", re.ASCII)
 
 _ESCAPED = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
 """What a line of a vocabulary file cannot hold, as a backslash and a letter; and the backslash."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -192,10 +193,10 @@ class R2(metric.Metric):
         return tf.stack([squares, labels, labels**2, tf.ones_like(labels)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """``1 - residual / total``; 0 where the labels do not vary."""
+        """``1 - residual / total``; undefined where the labels do not vary."""
         residual, labels, squares, weight = sums
         total = squares - labels**2 / weight if weight else 0.0
-        return float(1 - residual / total) if total > _ROUNDING * squares else 0.0
+        return float(1 - residual / total) if total > _ROUNDING * squares else math.nan
 
 
 _STEPS = 64

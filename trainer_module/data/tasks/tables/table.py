@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -33,6 +34,7 @@ class Table(Task):
     report_sections: Sequence[str] = ("features",)
 
     needs_schema = False
+    is_table = True
 
     # With the labels and numbers that Transform scales, these train tables of 200 rows and more.
     train_defaults: Mapping[str, Any] = MappingProxyType(
@@ -145,7 +147,7 @@ class Table(Task):
             if None in each.inputs(name).values()
             for source, needs_number in each.sources(name).items()
         }
-        own = {self.label, self.weight} & {*self._numbers}
+        own = {name for name in self._numbers if name in (self.label, self.weight)}
         return tuple(sorted(own | {source for source, is_number in found.items() if is_number}))
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
@@ -264,16 +266,13 @@ class Table(Task):
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
 
-        An empty text or NaN is a missing value. Integers have none. In the name of a tensor, ``_``
-        replaces all but ASCII letters and digits. If this makes two names equal, there is no such
-        signature.
+        An empty text or NaN is a missing value. Integers have none. See :func:`arguments` for the
+        names of the tensors.
         """
         import tensorflow as tf
 
         raw_spec = served.raw_spec
-        names = {_argument(name): name for name in self.served_features}
-        if len(names) < len(self.served_features):
-            return {}
+        names = arguments(self.served_features)
 
         def serving_columns(**columns: Any) -> Any:
             return served.predict(
@@ -294,10 +293,22 @@ def _numbers(raw: Any) -> Any:
     return tf.cast(tf.reshape(raw, [-1]), tf.float32)
 
 
-def _argument(name: str) -> str:
-    """A name that TensorFlow accepts for an argument as it is; it changes others."""
-    name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return name if name[0].isalpha() else f"arg_{name}"
+def arguments(names: Sequence[str]) -> dict[str, str]:
+    """Names that TensorFlow accepts for arguments as they are, for raw features: ``{safe: name}``.
+
+    ``_`` replaces all but ASCII letters and digits; ``arg_`` comes before another first character
+    than a letter. If that makes names equal, the later ones get ``_2``, ``_3`` and so on; a name
+    that needs no change keeps it.
+    """
+    safe = {name: re.sub(r"\W", "_", name, flags=re.ASCII) for name in names}
+    safe = {name: each if each[:1].isalpha() else f"arg_{each}" for name, each in safe.items()}
+    found = {name: name for name, each in safe.items() if name == each}
+    for name in names:
+        if name not in found.values():
+            numbered = (f"{safe[name]}_{number}" for number in itertools.count(2))
+            free = itertools.chain([safe[name]], numbered)
+            found[next(each for each in free if each not in found)] = name
+    return {each: name for name in names for each in found if found[each] == name}
 
 
 def _raw(values: Any, spec: Any) -> Any:
