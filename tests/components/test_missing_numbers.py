@@ -116,6 +116,15 @@ def test_a_label_with_nan_is_refused(tmp_path):
     assert caught.value.record == "y"
 
 
+@pytest.mark.parametrize(("column", "label"), [("text", "number"), ("number", "text")])
+def test_a_text_in_place_of_a_number_is_refused_before_training(column, label):
+    given = {"text": tf.constant(["NA", "1"]), "number": tf.constant([1.0, 2.0])}
+    with pytest.raises(UserError) as caught:
+        Regression({"x": "numeric"}, "y").preprocess({"x": given[column], "y": given[label]})
+    assert caught.value.record == ("x" if column == "text" else "y")
+    assert caught.value.value == "BYTES"
+
+
 START = 1_767_225_600.0
 
 

@@ -201,20 +201,29 @@ class Table(Task):
         return tuple(self._sources)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``."""
+        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``.
+
+        Raises:
+            UserError: the schema lacks a feature; the label or the weight may be missing; or a text
+                stands where a number must be.
+        """
+        import tensorflow as tf
+
         from stagecraft.schemas import missing_features
 
+        where = "preprocessing_fn: the schema of Transform"
         missing_features.check(
-            "preprocessing_fn: the schema of Transform",
+            where,
             inputs,
             self.schema_features,
             "add each missing feature to the schema, or remove it from task.args",
         )
-        import tensorflow as tf
-
         for name in filter(None, (self.label, self.weight)):
             if isinstance(inputs[name], tf.sparse.SparseTensor):
-                raise _may_be_missing("preprocessing_fn: the schema of Transform", name)
+                raise _may_be_missing(where, name)
+        for name in self._numbers:
+            if inputs[name].dtype == tf.string:
+                raise _no_number(where, name, "BYTES")
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
@@ -345,11 +354,14 @@ def _check_number(schema_path: str, feature: Any) -> None:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
-        kind = schema_pb2.FeatureType.Name(feature.type)
-        raise UserError(
-            f"{schema_path}: feature {feature.name!r} has the type {kind}, but the task needs a "
-            "number; use type: INT or FLOAT, or the kind vocabulary or hashed for the column",
-            file=schema_path,
-            record=feature.name,
-            value=kind,
-        )
+        raise _no_number(schema_path, feature.name, schema_pb2.FeatureType.Name(feature.type))
+
+
+def _no_number(schema_path: str, name: str, kind: str) -> UserError:
+    return UserError(
+        f"{schema_path}: feature {name!r} has the type {kind}, but the task needs a number; use "
+        "type: INT or FLOAT, or the kind vocabulary or hashed for the column",
+        file=schema_path,
+        record=name,
+        value=kind,
+    )
