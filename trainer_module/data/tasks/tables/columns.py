@@ -191,14 +191,15 @@ class Vocabulary(Categories):
 
 
 def file_name(column: str) -> str:
-    """The name of a column's vocabulary: its own, if Transform leaves it as it is.
+    """The name of a column's vocabulary: its own, if Transform takes it and leaves it as it is.
 
     Transform makes ``a-b`` of ``a b``, and ``a_b`` of ``a.b``: two columns would share one file.
+    It refuses other letters than those of ASCII.
     """
-    if re.fullmatch(r"\w+", column) and len(column.encode()) <= _LONGEST:
+    if re.fullmatch(r"[a-zA-Z0-9]\w*", column, re.ASCII) and len(column) <= _LONGEST:
         return column
     digest = hashlib.sha256(column.encode()).hexdigest()[:16]
-    return f"{re.sub(_ODD, '_', column)[:_LONGEST]}-{digest}"
+    return f"column_{re.sub(_ODD, '_', column)[:_LONGEST]}-{digest}"
 
 
 _LONGEST = 150
