@@ -46,15 +46,17 @@ def test_a_table_from_parquet_to_predictions(tmp_path):
     rows, absent = table()
     (tmp_path / "data").mkdir()
     pa.parquet.write_table(rows, tmp_path / "data" / "rows.parquet")
-    args = {"features": FEATURES, "label": "label"}
-    settings = (
-        "task.name=regression",
-        f"task.args={json.dumps(args)}",
-        "data.example_gen=stagecraft.components.ParquetExampleGen",
-        f"data.source={tmp_path / 'data'}",
-        "data.infer_schema=true",
-    )
-    done = run(tmp_path / "out", settings=settings)
+    settings = {
+        "name": "table",
+        "task": {"name": "regression", "args": {"features": FEATURES, "label": "label"}},
+        "data": {
+            "example_gen": "stagecraft.components.ParquetExampleGen",
+            "source": str(tmp_path / "data"),
+            "infer_schema": True,
+        },
+    }
+    (tmp_path / "table.yaml").write_text(json.dumps(settings))
+    done = run(tmp_path / "out", "--config", tmp_path / "table.yaml", settings=())
     assert done.code == 0, done.stderr[-3000:]
     metrics = done.result["metrics"]
     variance = np.var(rows["label"].to_numpy())
