@@ -14,9 +14,11 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.baseline import LatestBlessedBaseline
     from stagecraft.components.evaluator.component import Evaluator
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
+    from stagecraft.components.example_gen.kinds.avro import AvroExampleGen
     from stagecraft.components.example_gen.kinds.image_folder import ImageFolderExampleGen
     from stagecraft.components.example_gen.kinds.masks import MaskExampleGen
     from stagecraft.components.example_gen.kinds.packaged_csv import PackagedCsvExampleGen
+    from stagecraft.components.example_gen.kinds.parquet import ParquetExampleGen
     from stagecraft.components.example_gen.kinds.text import TextExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
@@ -26,6 +28,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "AnomalyGate",
+    "AvroExampleGen",
     "Cifar10ExampleGen",
     "Evaluator",
     "ImageFolderExampleGen",
@@ -34,6 +37,7 @@ __all__ = [
     "MaskExampleGen",
     "PackagedCsvExampleGen",
     "ParityGate",
+    "ParquetExampleGen",
     "Pusher",
     "TextExampleGen",
     "Trainer",
@@ -42,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "AnomalyGate": "anomaly_gate.component",
+    "AvroExampleGen": "example_gen.kinds.avro",
     "Cifar10ExampleGen": "example_gen.component",
     "Evaluator": "evaluator.component",
     "ImageFolderExampleGen": "example_gen.kinds.image_folder",
@@ -50,6 +55,7 @@ _HOMES = {
     "MaskExampleGen": "example_gen.kinds.masks",
     "PackagedCsvExampleGen": "example_gen.kinds.packaged_csv",
     "ParityGate": "parity_gate.component",
+    "ParquetExampleGen": "example_gen.kinds.parquet",
     "Pusher": "pusher.component",
     "TextExampleGen": "example_gen.kinds.text",
     "Trainer": "trainer.component",

@@ -19,6 +19,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.utils import io_utils
 
+from stagecraft.components.anomaly_gate import checks
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -60,7 +61,8 @@ class ImportSchema(base_component.BaseComponent):
             that TFX supports.
 
         Raises:
-          UserError: the file is missing, unreadable, empty, or not such a schema.
+          UserError: the file is missing, unreadable, empty, or not such a schema; or it has a
+            comparator for drift or skew.
         """
         super().__init__(
             spec=ImportSchemaSpec(
@@ -76,6 +78,7 @@ def _read(schema_file: str) -> schema_pb2.Schema:
         with fileio.open(schema_file, "rb") as file:
             schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
         if schema.feature:
+            checks.refuse_comparators(schema, schema_file)
             return schema
         problem = "the schema has no features; expected 'feature { … }' sections."
     except text_format.ParseError as error:
@@ -85,6 +88,8 @@ def _read(schema_file: str) -> schema_pb2.Schema:
         problem += "'feature { name: \"label\" }'."
     except UnicodeDecodeError:
         problem = "not a schema: expected a text proto, found binary data."
+    except UserError:
+        raise
     except Exception as error:  # each file system has its own errors
         cause = getattr(error, "strerror", None) or str(error)
         problem = f"cannot read the schema: {cause}. Use the path of a TFDV schema (text proto)."

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base.base_node import BaseNode
@@ -31,6 +30,7 @@ from stagecraft.components import (
     TrainingReport,
 )
 from stagecraft.components.pusher import owner
+from stagecraft.components.schema_gen import SchemaGen
 from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.checks import model_arguments
@@ -146,7 +146,9 @@ def assemble(
             examples=examples,
             statistics=statistics_gen.outputs["statistics"],
             schema=schema,
-            pictures=set(features.ALL) <= set(task.schema_features),
+            pictures=set(features.ALL) <= set(task.schema_features) and not task.is_table,
+            numbers=task.number_features,
+            needs=settings.evaluate.slices,
         )
     )
 

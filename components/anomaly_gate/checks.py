@@ -7,12 +7,15 @@ checks everything else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
+from stagecraft.components.feature_statistics import common, name_of, nan_values
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data import labels
 
 SIZE_CODE = 2**31
@@ -87,17 +90,50 @@ def _picture_rule(name: str, picture: labels.Picture) -> Rule:
     return Rule(name, True, picture.size, picture.size, expected)
 
 
+def refuse_comparators(schema: schema_pb2.Schema, file: str) -> None:
+    """Refuses comparators for drift and skew: no component has other statistics to compare with.
+
+    Raises:
+        UserError: the schema has one.
+    """
+    found = [
+        (feature.name, field)
+        for feature in _with_nested(schema.feature)
+        for field in ("drift_comparator", "skew_comparator")
+        if feature.HasField(field)
+    ]
+    constraints = schema.dataset_constraints
+    for field in ("num_examples_drift_comparator", "num_examples_version_comparator"):
+        if constraints.HasField(field):
+            found.append(("dataset_constraints", field))
+    for name, field in found:
+        raise UserError(
+            f"{file}: {name!r} has a {field}, but each run checks its own data alone, so that it "
+            f"would have no effect. Remove {field}.",
+            file=file,
+            record=name,
+            value=field,
+            suggestion=f"a schema without {field}",
+        )
+
+
+def _with_nested(given: Iterable[schema_pb2.Feature]) -> Iterator[schema_pb2.Feature]:
+    for feature in given:
+        yield feature
+        yield from _with_nested(feature.struct_domain.feature)
+
+
 def readable(
     statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics], wanted: Sequence[Rule]
 ) -> tuple[list[Rule], list[Finding]]:
     """The rules whose features have the right type in every split, and findings for the others."""
     findings = []
     for split, of_split in statistics.items():
-        of_feature = {_name(feature): feature for feature in of_split.features}
+        of_feature = {name_of(feature): feature for feature in of_split.features}
         for rule in wanted:
             feature = of_feature.get(rule.feature)
             right = (_Type.STRING, _Type.BYTES) if rule.is_bytes else (_Type.INT,)
-            count = _common(feature).num_non_missing if feature else 0
+            count = common(feature).num_non_missing if feature else 0
             if feature is not None and count and feature.type not in right:
                 expected = "bytes" if rule.is_bytes else "integers (int64)"
                 type_name = _Type.Type.Name(feature.type)
@@ -120,13 +156,62 @@ def statistics_findings(
     if anomalies.HasField("dataset_anomaly_info"):
         description = _sentence(anomalies.dataset_anomaly_info)
         yield Finding(split, "", "", f"{description} ({total:,} examples)")
-    present = {_name(f): _common(f).num_non_missing for f in statistics.features}
+    present = {name_of(f): common(f).num_non_missing for f in statistics.features}
     for key, info in sorted(anomalies.anomaly_info.items()):
         name = ".".join(info.path.step) or key
         if any((finding.split, finding.feature) == (split, name) for finding in known):
             continue
         having = f"{present.get(name, 0):,} of {total:,} examples have this feature"
         yield Finding(split, name, "", f"{_sentence(info)} ({having})")
+
+
+def number_findings(
+    split: str,
+    statistics: statistics_pb2.DatasetFeatureStatistics,
+    schema: schema_pb2.Schema,
+    numbers: Collection[str],
+) -> Iterator[Finding]:
+    """Numbers of a split that TFDV takes for valid, but training does not.
+
+    NaN is a missing value, in each column. An infinite value has no place in a column of numbers.
+    A column of large float32 values that differ by a few roundings, such as seconds since 1970, has
+    lost what it had.
+
+    Args:
+        numbers: features that the model gets as numbers.
+    """
+    known = {feature.name: feature for feature in schema.feature}
+    for feature in statistics.features:
+        name, numeric = name_of(feature), feature.num_stats
+        missing, wanted = nan_values(feature), known.get(name)
+        if missing and wanted is not None:
+            have = common(feature).num_non_missing - missing
+            is_required = wanted.HasField("shape")
+            if is_required or have < wanted.presence.min_fraction * statistics.num_examples:
+                found = f"{missing:,} of {statistics.num_examples:,} examples have NaN"
+                expected = "a number in each example" if is_required else "more values"
+                yield Finding(split, name, f"{expected} (NaN is a missing value)", found)
+        values = common(feature).tot_num_values - missing
+        if name not in numbers or feature.type != _Type.FLOAT or not values:
+            continue
+        low, high = numeric.min, numeric.max
+        if not np.isfinite([low, high]).all():
+            yield Finding(split, name, "finite numbers", f"found values from {low:g} to {high:g}")
+            continue
+        largest = max(abs(low), abs(high))
+        step = float(np.spacing(np.float32(largest)))
+        if largest >= _WHOLE and 0 < high - low < _STEPS * step:
+            expected = f"numbers that float32 can tell apart (near {largest:.10g}, by {step:g})"
+            found = f"all values lie between {low:.10g} and {high:.10g}"
+            use = "subtract a constant, or write whole numbers as int64"
+            yield Finding(split, name, expected, f"{found}; {use}")
+
+
+_WHOLE = 2.0**24
+"""From here on, float32 does not hold each whole number."""
+
+_STEPS = 256
+"""A range of fewer steps has rounding errors of more than 0.4 % of its deviation."""
 
 
 def report(findings: Sequence[Finding]) -> str:
@@ -144,12 +229,3 @@ def report(findings: Sequence[Finding]) -> str:
 
 def _sentence(info: anomalies_pb2.AnomalyInfo) -> str:
     return (info.description or info.short_description).rstrip(". ")
-
-
-def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
-    return ".".join(feature.path.step) or feature.name
-
-
-def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.CommonStatistics:
-    kind = feature.WhichOneof("stats")
-    return getattr(feature, kind).common_stats if kind else statistics_pb2.CommonStatistics()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
@@ -16,6 +19,8 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
         "pictures": component_spec.ExecutionParameter(type=int, optional=True),
+        "needs": component_spec.ExecutionParameter(type=str, optional=True),
+        "numbers": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -32,8 +37,9 @@ class AnomalyGate(base_component.BaseComponent):
 
     Like ExampleValidator, it runs TFDV's validation of the statistics. It also checks every example
     for errors that statistics cannot show: the size of an image, labels out of range, and ids that
-    occur twice, within a split or across splits. ExampleValidator only reports anomalies. This
-    component raises, so that components that depend on its output ``anomalies`` do not run::
+    occur twice, within a split or across splits. NaN counts as a missing value. ExampleValidator
+    only reports anomalies. This component raises, so that components that depend on its output
+    ``anomalies`` do not run::
 
         gate = AnomalyGate(examples, statistics, schema)
         transform.add_upstream_node(gate)
@@ -51,6 +57,8 @@ class AnomalyGate(base_component.BaseComponent):
         statistics: types.BaseChannel,
         schema: types.BaseChannel,
         pictures: bool = True,
+        numbers: Sequence[str] = (),
+        needs: Sequence[str] = (),
     ) -> None:
         """Connects the inputs.
 
@@ -59,6 +67,10 @@ class AnomalyGate(base_component.BaseComponent):
             of an image; the default is 32x32x3.
           pictures: whether the features ``image``, ``label`` and ``id`` are those of pictures. If
             not, only TFDV checks the data, whose features may have any names.
+          numbers: features that the model gets as numbers: their values must be finite, and differ
+            by more than some roundings of float32.
+          needs: features that a later component reads by name, such as those of slices: the schema
+            must have them.
         """
         super().__init__(
             spec=AnomalyGateSpec(
@@ -68,5 +80,7 @@ class AnomalyGate(base_component.BaseComponent):
                 code_fingerprint=code_fingerprint(executor.__name__),
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
                 **({} if pictures else {"pictures": 0}),
+                **({"numbers": json.dumps(sorted(numbers))} if numbers else {}),
+                **({"needs": json.dumps(sorted(needs))} if needs else {}),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -17,6 +18,7 @@ from stagecraft.components.anomaly_gate import checks
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.layout import FILE_NAME
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
+from stagecraft.schemas import missing_features
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -40,7 +42,15 @@ class Executor(base_executor.BaseExecutor):
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
-        schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+        schema_file = io_utils.get_only_uri_in_dir(schema_folder)
+        schema = io_utils.SchemaReader().read(schema_file)
+        checks.refuse_comparators(schema, schema_file)
+        missing_features.check(
+            schema_file,
+            (feature.name for feature in schema.feature),
+            json.loads(exec_properties.get("needs") or "[]"),
+            "use the name of a feature",
+        )
 
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}
@@ -53,8 +63,10 @@ class Executor(base_executor.BaseExecutor):
         scanned, ids = scan(files, rules)
         findings += scanned
         validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
+        numbers = json.loads(exec_properties.get("numbers") or "[]")
         for split in splits:
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
+            findings += checks.number_findings(split, wholes[split], schema, numbers)
         findings += duplicates(ids)
         if findings:
             findings.sort(key=lambda finding: splits.index(finding.split))

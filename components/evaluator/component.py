@@ -10,9 +10,11 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 from tfx import types
 from tfx.components.evaluator import component, executor
 from tfx.dsl.components.base import executor_spec
-from tfx.utils import json_utils, proto_utils
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.components.evaluator import baseline_check, without_autograph
+from stagecraft.schemas import missing_features
 
 Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"
@@ -34,10 +36,13 @@ class Executor(executor.Executor):
 
         Raises:
             BaselineError: a metric has a bound for its change, but the baseline cannot be compared.
+            MissingFeatureError: a slice is no feature of the schema. TFMA would leave it out.
         """
+        config = config_pb2.EvalConfig()
+        proto_utils.json_to_proto(exec_properties.get("eval_config") or "{}", config)
+        if input_dict.get("schema"):
+            _check_slices(config, artifact_utils.get_single_uri(input_dict["schema"]))
         if input_dict.get(_BASELINE) and input_dict.get("model"):
-            config = config_pb2.EvalConfig()
-            proto_utils.json_to_proto(exec_properties["eval_config"], config)
             splits = json_utils.loads(exec_properties.get("example_splits") or "null") or ["eval"]
             model, examples = input_dict["model"], input_dict["examples"]
             if why := baseline_check.check(model, input_dict[_BASELINE], examples, splits, config):
@@ -47,6 +52,17 @@ class Executor(executor.Executor):
         # reads, has the text of the whole batch.
         with without_autograph.installed(), np.printoptions(threshold=1, edgeitems=1):
             super().Do(input_dict, output_dict, exec_properties)
+
+
+def _check_slices(config: config_pb2.EvalConfig, folder: str) -> None:
+    path = io_utils.get_only_uri_in_dir(folder)
+    schema = io_utils.SchemaReader().read(path)
+    missing_features.check(
+        path,
+        (feature.name for feature in schema.feature),
+        [key for spec in config.slicing_specs for key in spec.feature_keys],
+        "use the name of a feature in evaluate.slices",
+    )
 
 
 class Evaluator(component.Evaluator):

@@ -48,7 +48,8 @@ def make_eval_config(
 
     For classes, these are accuracy, top-3 accuracy, loss and confusion matrix, also per class;
     calibration and the most confident errors. For other tasks, these are the task's own metrics and
-    its loss. A model whose loss is not a finite number is then not blessed. For both, the metric
+    its loss. A model whose loss is not a finite number, or whose ``monitor`` is undefined, such as
+    the area under a ROC curve for one class, is then not blessed. For both, the metric
     ``better_than_constant`` is the confidence that the model is better than a constant.
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
@@ -77,7 +78,8 @@ def make_eval_config(
         )
         slices = list(dict.fromkeys((found.class_label, *slices)))
     else:
-        bounds.setdefault(LOSS, {}).setdefault(MAX, FINITE)
+        for name in (LOSS, found.monitor):  # neither NaN nor undefined
+            bounds.setdefault(name, {}).setdefault(MAX, FINITE)
         metrics = _of_task(task, better_than_constant)
         spec = config_pb2.ModelSpec(signature_name="evaluation")
     for metric in metrics:

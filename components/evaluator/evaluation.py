@@ -113,13 +113,21 @@ class Evaluation(NamedTuple):
         return self.thresholds.get(ACCURACY, {}).get(MIN)
 
 
+UNDEFINED = "–"
+"""In place of a metric that is not a number."""
+
+
 def number(value: float) -> str:
-    """A metric with four digits: ``0.1234``, ``1.235e+06``."""
+    """A metric with four digits: ``0.1234``, ``1.235e+06``; ``–`` if it is undefined."""
+    if math.isnan(value):
+        return UNDEFINED
     return f"{value:.4f}" if not value or 1e-4 <= abs(value) < 1e4 else f"{value:.4g}"
 
 
 def short(value: float) -> str:
-    """A metric with three digits: ``0.123``, ``1.23e+06``."""
+    """A metric with three digits: ``0.123``, ``1.23e+06``; ``–`` if it is undefined."""
+    if math.isnan(value):
+        return UNDEFINED
     return f"{value:.3f}" if not value or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
 
 

@@ -19,6 +19,7 @@ from stagecraft.components.evaluator.evaluation import (
     ENOUGH,
     EXAMPLE_COUNT,
     FINITE,
+    LOSS,
     MAX,
     MIN,
     MISTAKES,
@@ -203,6 +204,8 @@ def _failure(failure: Any) -> str:
     if not failure.HasField("metric_value"):
         return f"the Evaluator did not compute {name}"
     if not math.isfinite(value):
+        if math.isnan(value) and name != LOSS:
+            return f"{name} is undefined, not a number"
         return f"{name} is {value}, not a finite number"
     if failure.metric_key.is_diff:
         side = "below" if value < 0 else "above"

@@ -11,11 +11,13 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
+from tfx.components import CsvExampleGen
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 from tfx.proto import example_gen_pb2
 
+from stagecraft.components.example_gen.kinds import checked_csv
 from stagecraft.components.example_gen.sample import fingerprint
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
@@ -23,6 +25,13 @@ from stagecraft.schemas.foreign_errors import said
 CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
 
 _EXECUTOR, _CONFIG = "custom_executor_spec", "custom_config"
+_TFX_EXECUTORS = "tfx.components.example_gen.custom_executors."
+_LOSSY = {
+    f"{_TFX_EXECUTORS}parquet_executor": "stagecraft.components.ParquetExampleGen",
+    f"{_TFX_EXECUTORS}avro_executor": "stagecraft.components.AvroExampleGen",
+}
+"""Modules of TFX's executors that write 0, False and empty texts as missing, and what does not."""
+
 _ENUMS = {
     "payload_format": example_gen_pb2.PayloadFormat,
     "output_data_format": example_gen_pb2.PayloadFormat,
@@ -48,6 +57,7 @@ def make(
         SettingError: there is no such class, or it does not take the arguments.
     """
     kind = find(path)
+    kind = checked_csv.CsvExampleGen if kind is CsvExampleGen else kind
     known = _arguments(kind)
     for name in arguments:
         if name not in known:
@@ -136,6 +146,12 @@ def find(path: str, setting: str = CLASS) -> Any:
 def _argument(kind: Any, name: str, value: Any) -> Any:
     if name == _EXECUTOR:
         executor = find(value, f"{ARGUMENTS}.{name}")
+        if use := next(
+            (_LOSSY[e.__module__] for e in executor.__mro__ if e.__module__ in _LOSSY), ""
+        ):
+            problem = "writes 0, False and empty texts as missing values"
+            use = f"data.example_gen: {use}, without {_EXECUTOR}"
+            raise SettingError(f"{ARGUMENTS}.{name}", value, problem, use)
         is_beam = issubclass(executor, BaseBeamExecutor)
         return (BeamExecutorSpec if is_beam else ExecutorClassSpec)(executor)
     if name in _ENUMS and isinstance(value, str):

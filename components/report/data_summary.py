@@ -12,6 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
+from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate.layout import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
@@ -127,16 +128,15 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
     found = []
     for split in artifact_utils.decode_split_names(statistics.split_names):
         for feature in _overall(artifact_utils.get_split_uri([statistics], split)).features:
-            common, summary = _common(feature)
-            count, missing = _present(common)
+            count, missing = feature_statistics.present(feature)
             found.append(
                 FeatureStatistics(
                     split=split,
-                    feature=feature.name or ".".join(feature.path.step),
+                    feature=feature_statistics.name_of(feature),
                     kind=statistics_pb2.FeatureNameStatistics.Type.Name(feature.type).lower(),
                     count=count,
                     missing=missing,
-                    summary=summary,
+                    summary=_summary(feature),
                     numbers=_numbers(feature.num_stats) if feature.HasField("num_stats") else {},
                     most_frequent={
                         value.value: value.frequency for value in feature.string_stats.top_values
@@ -153,30 +153,18 @@ def _overall(folder: str) -> statistics_pb2.DatasetFeatureStatistics:
     return slices[0] if len(slices) == 1 else {each.name: each for each in slices}[_OVERALL]
 
 
-def _present(common: Any) -> tuple[int, int]:
-    """Examples with a value, and examples without.
-
-    CsvExampleGen writes a missing value as an empty list, which TFDV does not count as missing.
-    """
-    is_single = common.max_num_values <= 1
-    count = common.tot_num_values if is_single else common.num_non_missing
-    return int(count), int(common.num_non_missing + common.num_missing - count)
-
-
-def _common(feature: Any) -> tuple[Any, str]:
+def _summary(feature: Any) -> str:
     if feature.HasField("num_stats"):
         stats = feature.num_stats
         if feature.type == statistics_pb2.FeatureNameStatistics.FLOAT:
-            text = f"{stats.min:,.4g} to {stats.max:,.4g}, mean {stats.mean:,.4g}"
-            return stats.common_stats, text
-        return stats.common_stats, f"{stats.min:,.0f} to {stats.max:,.0f}, mean {stats.mean:,.1f}"
+            return f"{stats.min:,.4g} to {stats.max:,.4g}, mean {stats.mean:,.4g}"
+        return f"{stats.min:,.0f} to {stats.max:,.0f}, mean {stats.mean:,.1f}"
     if feature.HasField("bytes_stats"):
         stats = feature.bytes_stats
         least, most = stats.min_num_bytes, stats.max_num_bytes
         lengths = f"{least:,.0f} to {most:,.0f} bytes"
-        return stats.common_stats, f"{most:,.0f} bytes each" if least == most else lengths
-    stats = feature.string_stats
-    return stats.common_stats, f"{stats.unique:,} different values"
+        return f"{most:,.0f} bytes each" if least == most else lengths
+    return f"{feature.string_stats.unique:,} different values"
 
 
 def _numbers(stats: Any) -> dict[str, float]:

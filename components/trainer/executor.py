@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -171,8 +172,10 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str, task: Task) -
     if "train" in notes.get("seconds", {}):  # without evaluation, saving and export
         model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
+        chosen_by = notes.get("chosen_by", task.monitor)
         for name, value in notes["best"].items():
-            if name in record.metrics_of(notes["best"]) or name == task.monitor:
+            is_shown = name in (*record.metrics_of(notes["best"]), task.monitor, chosen_by)
+            if is_shown and not math.isnan(value):  # SQLite has no NaN
                 model.set_float_custom_property(f"val_{name}", float(value))
     for name, word, default in (
         (MONITOR, task.monitor, ACCURACY),

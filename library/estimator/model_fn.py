@@ -27,6 +27,7 @@ class Tensor(Column):
     """A raw feature as it is: ``[batch, *shape]``. Each example has all of its values."""
 
     needs_numbers = False
+    takes_gaps = False
 
     shape: Sequence[int] = ()
     dtype: str = "float32"

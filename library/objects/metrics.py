@@ -53,7 +53,15 @@ def made(value: Any) -> Metric:
     compute = _accuracy if isinstance(value, str) and value in _ACCURACY else _function(value)
     function = getattr(compute, "func", compute)
     higher = any(part in name_of(function) for part in _HIGHER)
-    return Mean(name_of(value), functools.partial(_values, compute), higher_is_better=higher)
+    return _KerasMean(name_of(value), functools.partial(_values, compute), higher_is_better=higher)
+
+
+class _KerasMean(Mean):
+    """A mean that is 0 without examples, as in Keras."""
+
+    def result(self, sums: Any) -> float:
+        """The quotient, or 0."""
+        return super().result(sums) if sums[1] else 0.0
 
 
 def _object(kind: type) -> Any:

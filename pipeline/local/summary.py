@@ -18,6 +18,7 @@ from stagecraft.components.evaluator.evaluation import (
     IMAGES,
     MONITOR,
     NOUN,
+    UNDEFINED,
     Evaluation,
     short,
 )
@@ -46,8 +47,7 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
         if not model.has_custom_property("steps"):
             return "the run_fn wrote no record"
         monitor = model.get_string_custom_property(MONITOR) or ACCURACY
-        value = model.get_float_custom_property(f"val_{monitor}")
-        best = f"val {monitor} {short(value)}"
+        best = _best(model, monitor)
         steps = model.get_int_custom_property("steps")
         if steps and steps == model.get_int_custom_property("resumed_from"):
             return f"an earlier run trained all {steps} steps, {best}"
@@ -77,6 +77,14 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
     if node_id == "TrainingReport":
         return os.path.basename(page(artifacts))
     return ""
+
+
+def _best(model: Artifact, monitor: str) -> str:
+    """The metric of the exported step on the val split; if it is undefined, the one that chose."""
+    if model.has_custom_property(f"val_{monitor}") or not model.has_custom_property("val_loss"):
+        return f"val {monitor} {short(model.get_float_custom_property(f'val_{monitor}'))}"
+    loss = short(model.get_float_custom_property("val_loss"))
+    return f"val {monitor} {UNDEFINED} (undefined), best step by val loss {loss}"
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:

@@ -160,6 +160,8 @@ class DataSettings(Settings):
     def _is_image_folder(self, task: Task) -> bool:
         if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
             return False
+        if task.is_table:  # its columns may have these names
+            return False
         if files.is_remote(self.source):  # settings are read where nobody may read the data
             return False
         from stagecraft.components.example_gen.kinds import folders  # with NumPy
@@ -184,7 +186,7 @@ class DataSettings(Settings):
         """
         found, generator = task.found, self.generator(task.found)
         own = "data.example_gen, such as tfx.components.CsvExampleGen, with data.source: FOLDER"
-        if generator == "cifar" and not set(found.schema_features) <= set(ALL):
+        if generator == "cifar" and (found.is_table or not set(found.schema_features) <= set(ALL)):
             raise SettingError("task.name", task.name, "has no sample", own)
         if generator == "sample" and self.source != SAMPLE_SOURCE:
             raise SettingError(

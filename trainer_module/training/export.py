@@ -163,8 +163,7 @@ def _signatures(
     # Functions, not methods: saved_model.save refuses a method with an input signature.
     def serving_default(examples: tf.Tensor) -> Tensors:
         # The model's features alone: a request has no label.
-        requested = {name: raw_spec[name] for name in task.served_features}
-        return served.predict(tf.io.parse_example(examples, requested))
+        return served.predict(task.parse_request(examples, raw_spec))
 
     def transform_features(examples: tf.Tensor) -> Tensors:
         return dict(transform(tf.io.parse_example(examples, raw_spec)))

@@ -82,6 +82,7 @@ def write(
     record = {
         **dataclasses.asdict(outcome),
         "best": outcome.best and outcome.best.flat(),
+        "chosen_by": outcome.best and settings.task.found.chooses(outcome.evaluations),
         "evaluations": [each.flat() for each in outcome.evaluations],
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,

@@ -28,8 +28,7 @@ class Watch:
         Raises:
             SettingError: Keras refuses the value of one of ``train.schedule_args``.
         """
-        self._train, self._monitor = train, task.monitor
-        self._mode = "max" if task.higher_is_better(task.monitor) else "min"
+        self._train, self._task = train, task
         self._lowers = registries.SCHEDULES.get(train.schedule).follows_evaluations
         self.factor([])
 
@@ -45,7 +44,7 @@ class Watch:
         patience = self._train.early_stopping_patience
         if not patience:
             return False
-        callback = keras.callbacks.EarlyStopping(self._monitor, patience=patience, mode=self._mode)
+        callback = keras.callbacks.EarlyStopping(**self._watched(evaluations), patience=patience)
         return bool(self._replayed(callback, evaluations).stop_training)
 
     def factor(self, evaluations: Sequence[Evaluation]) -> float:
@@ -54,15 +53,18 @@ class Watch:
             return 1.0
         arguments = self._train.schedule_arguments
         try:
-            callback = keras.callbacks.ReduceLROnPlateau(
-                self._monitor, mode=self._mode, **arguments
-            )
+            callback = keras.callbacks.ReduceLROnPlateau(**self._watched(evaluations), **arguments)
         except (TypeError, ValueError) as error:
             raise SettingError(
                 "train.schedule_args", self._train.schedule_args, f"is refused by Keras: {error}"
             ) from error
         rate = self._replayed(callback, evaluations).optimizer.learning_rate
         return float(rate) / self._train.learning_rate
+
+    def _watched(self, evaluations: Sequence[Evaluation]) -> dict[str, str]:
+        """The metric that a callback watches, and its better direction."""
+        name = self._task.chooses(evaluations)
+        return {"monitor": name, "mode": "max" if self._task.higher_is_better(name) else "min"}
 
     def _replayed(self, callback: Any, evaluations: Sequence[Evaluation]) -> Any:
         """What stands for the model, after the callback has seen each evaluation as an epoch."""
@@ -71,5 +73,5 @@ class Watch:
         callback.set_model(model)
         callback.on_train_begin()
         for number, evaluation in enumerate(evaluations):
-            callback.on_epoch_end(number, {self._monitor: evaluation.flat()[self._monitor]})
+            callback.on_epoch_end(number, {callback.monitor: evaluation.flat()[callback.monitor]})
         return model

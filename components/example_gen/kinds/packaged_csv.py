@@ -1,4 +1,4 @@
-"""PackagedCsvExampleGen: TFX's CsvExampleGen on a folder of an installed package."""
+"""PackagedCsvExampleGen: CsvExampleGen on a folder of an installed package."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib.util
 import os
 from typing import Any
 
-from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
 from tfx.components.example_gen.driver import FileBasedDriver
 from tfx.types.standard_component_specs import INPUT_BASE_KEY
 
+from stagecraft.components.example_gen.kinds.checked_csv import CsvExampleGen
 from stagecraft.schemas.errors import SettingError
 
 PREFIX = "package:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from stagecraft.components.evaluator.evaluation import CalibrationBin
+from stagecraft.components.evaluator.evaluation import UNDEFINED, CalibrationBin
 from stagecraft.components.report.pages.formats import title
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Training
@@ -65,7 +66,8 @@ def _curve(
     figure, axes = _axes()
     steps, values = [p.step for p in points], [p.flat()[name] for p in points]
     axes.plot(steps, values, color=Ink.BLUE, label="train", gid=f"{name}-train", alpha=0.9)
-    alt = f"train {values[0]:.3g} to {values[-1]:.3g}"
+    alt = f"train {_shown(values[0])} to {_shown(values[-1])}"
+    evaluations = [each for each in evaluations if not math.isnan(each[name])]
     tips = {}
     if evaluations:
         axes.plot(
@@ -78,8 +80,8 @@ def _curve(
             gid = f"{name}-val-{each['step']}"
             axes.plot(each["step"], each[name], "o", color=Ink.ORANGE, markersize=5, gid=gid)
             tips[gid] = f"val {name} {each[name]:.4f} after step {each['step']:,}"
-        alt += f", val {evaluations[0][name]:.3g} to {evaluations[-1][name]:.3g}"
-    if best:
+        alt += f", val {_shown(evaluations[0][name])} to {_shown(evaluations[-1][name])}"
+    if best and not math.isnan(best[name]):
         axes.plot(
             best["step"],
             best[name],
@@ -93,10 +95,14 @@ def _curve(
         alt += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
     if name.endswith("accuracy"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    elif min(values + [e[name] for e in evaluations]) >= 0:
+    elif not min(values + [e[name] for e in evaluations]) < 0:
         axes.set_ylim(bottom=0)
     figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
     return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
+
+
+def _shown(value: float) -> str:
+    return UNDEFINED if math.isnan(value) else f"{value:.3g}"
 
 
 def _learning_rate(points: Sequence[Point]) -> Chart:

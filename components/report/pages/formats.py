@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import stagecraft
 from stagecraft.components.evaluator import evaluation
+from stagecraft.components.evaluator.evaluation import UNDEFINED
 
 
 def version() -> str:
@@ -12,15 +15,15 @@ def version() -> str:
 
 
 def percent(value: float | None) -> str:
-    """``12.3%``, or a dash for None."""
-    return "–" if value is None else f"{value:.1%}"
+    """``12.3%``, or a dash for None and for what is undefined."""
+    return UNDEFINED if value is None or math.isnan(value) else f"{value:.1%}"
 
 
 def metric(name: str, value: float | None) -> str:
     """A metric's value: shares of examples in percent, others with four digits."""
     if name.endswith("accuracy"):
         return percent(value)
-    return "–" if value is None else evaluation.number(value)
+    return UNDEFINED if value is None else evaluation.number(value)
 
 
 _SPELLED = {"auc": "AUC", "iou": "IoU", "mae": "MAE", "mse": "MSE", "r2": "R²"}

@@ -6,6 +6,7 @@ Model Card Toolkit, except ``made_with``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from stagecraft.components.report.pages import formats, quality_text, training_text
@@ -59,7 +60,7 @@ def _data(report: ReportData) -> list[dict[str, Any]]:
 def _metrics(quality: Quality) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name, value in quality.metrics.items():
-        metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}", "slice": "the split eval"}
+        metric: dict[str, Any] = {"type": name, "value": _value(value), "slice": "the split eval"}
         if name == quality.monitor and quality.interval:
             lower, upper = quality.interval
             bounds = {"lower_bound": f"{lower:.4f}", "upper_bound": f"{upper:.4f}"}
@@ -72,8 +73,12 @@ def _metrics(quality: Quality) -> list[dict[str, Any]]:
     for part in quality.slices:
         for name, value in part.metrics.items():
             where = f"{part.feature} {part.value}"
-            found.append({"type": name, "value": f"{value:.6g}", "slice": where})
+            found.append({"type": name, "value": _value(value), "slice": where})
     return found
+
+
+def _value(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.6g}"
 
 
 def _limits(report: ReportData) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 
 from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, MAX, MIN
@@ -76,7 +77,9 @@ def worst_slice(report: ReportData) -> str:
     if quality is None or not quality.slices:
         return ""
     name = quality.monitor
-    known = [each for each in quality.slices if name in each.metrics]
+    known = [each for each in quality.slices if not math.isnan(each.metrics.get(name, math.nan))]
+    if not known:
+        return ""
     choose = min if report.task.higher_is_better else max
     worst = choose(known, key=lambda each: each.metrics[name])
     shown = metric(name, worst.metrics[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from stagecraft.components.report.pages.formats import duration, metric, number, percent, title
@@ -151,6 +152,12 @@ def trained(training: Training, noun: str = "images") -> str:
             f" The exported weights are those after step {number(best['step'])}, the best on the "
             f"split val: {values or loss}."
         )
+        by_loss = record.get("chosen_by") == "loss"
+        undefined = [name for name, value in metrics_of(best).items() if math.isnan(value)]
+        if undefined:
+            verb = "is" if len(undefined) == 1 else "are"
+            text += f" {' and '.join(map(title, undefined))} {verb} undefined for this split"
+            text += ", so the least loss chose the step." if by_loss else "."
     if record["resumed_from"] == record["steps"]:
         text += (
             " An earlier run trained all steps, on its own topology; this run trained none. To "

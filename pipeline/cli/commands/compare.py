@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stagecraft.components.evaluator.evaluation import UNDEFINED
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console, past_run_text
@@ -150,6 +152,8 @@ def _seconds(component: ComponentRun | None) -> str:
 def _number(value: float | None, *, sign: str = "") -> str:
     if value is None:
         return ""
+    if math.isnan(value):
+        return UNDEFINED
     if float(value).is_integer():
         return f"{value:{sign},.0f}"
     return f"{value:{sign},.4f}" if abs(value) < 10 else f"{value:{sign},.1f}"

@@ -207,7 +207,7 @@ def test_a_loss_that_is_no_number(data, tmp_path, messages):
     assert not blessed
     for why in sorted(found.failures):
         messages.check(why)
-    assert len(found.failures) == 2 and found.comparison in found.failures
+    assert len(found.failures) == 3 and found.comparison in found.failures
 
 
 def of_constant() -> float:

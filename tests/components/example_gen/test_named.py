@@ -1,11 +1,10 @@
 import pytest
 from google.protobuf import json_format
 from tfx.components import CsvExampleGen, ImportExampleGen
-from tfx.components.example_gen.custom_executors import parquet_executor
 from tfx.proto import example_gen_pb2
 
 from stagecraft.components.example_gen import named
-from stagecraft.components.example_gen.kinds import packaged_csv
+from stagecraft.components.example_gen.kinds import packaged_csv, parquet
 from stagecraft.schemas.errors import SettingError
 
 SPLITS = example_gen_pb2.Output(
@@ -54,14 +53,14 @@ def test_mappings_become_protos_and_names_values():
 
 
 def test_an_executor_of_its_own():
-    path = "tfx.components.example_gen.custom_executors.parquet_executor.Executor"
+    path = "stagecraft.components.example_gen.kinds.parquet.ParquetExecutor"
     made = named.make(
         "tfx.components.example_gen.component.FileBasedExampleGen",
         {"custom_executor_spec": path},
         "/data",
         SPLITS,
     )
-    assert made.executor_spec.executor_class is parquet_executor.Executor
+    assert made.executor_spec.executor_class is parquet.ParquetExecutor
     assert proto(made, "custom_config").HasField("custom_config")
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from stagecraft.components.report import data_summary
+from stagecraft.components import feature_statistics
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ from stagecraft.components.report import data_summary
     ],
 )
 def test_an_empty_list_is_a_missing_value(common, expected):
-    given = statistics_pb2.CommonStatistics(**common)
-    assert data_summary._present(given) == expected
+    given = statistics_pb2.FeatureNameStatistics(num_stats={"common_stats": common})
+    assert feature_statistics.present(given) == expected

@@ -1,5 +1,6 @@
 import pytest
 
+from stagecraft.pipeline import create_pipeline
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 
 CSV = "data.example_gen=tfx.components.CsvExampleGen"
@@ -22,6 +23,7 @@ TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
         (*TABLE, CSV),
         ("task.name=regression", "data.source=houses.csv"),
         ("task.name=regression", "data.val_fraction=0.5", "data.eval_fraction=0.5"),
+        ("task.name=regression", "task.args={features: {id: numeric}, label: label}"),
     ],
 )
 def test_what_does_not_fit_is_refused(overrides, messages):
@@ -33,6 +35,22 @@ def test_a_table_of_a_user():
     settings = load(None, (*TABLE, CSV, "data.source=a", "data.infer_schema=true"))
     assert settings.schema_path is None
     assert load(None, (*TABLE, CSV, "data.schema_file=a.pbtxt")).schema_path == "a.pbtxt"
+
+
+def test_a_table_with_the_columns_of_pictures(tmp_path):
+    columns = "task.args={features: {id: numeric, image: hashed}, label: label}"
+    table = ("task.name=regression", columns)
+    settings = load(None, (*table, CSV, f"data.source={tmp_path}", "data.infer_schema=true"))
+    made = create_pipeline(settings, tmp_path / "out").components
+    [gate] = (each for each in made if each.id == "AnomalyGate")
+    assert gate.exec_properties["pictures"] == 0
+    assert gate.exec_properties["numbers"] == '["id", "label"]'
+    [pictures] = (
+        each
+        for each in create_pipeline(load("quickstart"), tmp_path / "pictures").components
+        if each.id == "AnomalyGate"
+    )
+    assert "pictures" not in pictures.exec_properties
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "cifar100", "taxi", "regression"])

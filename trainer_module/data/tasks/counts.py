@@ -37,10 +37,10 @@ class Ratio(Metric):
         return tf.stack([tf.cast(part, dtype) for part in parts], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """``finish`` of the quotient; 0 without a denominator, infinite if it is too large."""
+        """``finish`` of the quotient; undefined without a denominator, infinite if too large."""
         total, count = sums
         try:
-            return self._finish(float(total / count)) if count else 0.0
+            return self._finish(float(total / count)) if count else math.nan
         except OverflowError:
             return math.inf
 
@@ -78,7 +78,7 @@ class MeanIoU(Metric):
         return tf.concat(counts, axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """The mean; 0 without pixels."""
+        """The mean; undefined without pixels."""
         intersections, unions = sums.reshape(2, self._classes)
         known = unions > 0
-        return float((intersections[known] / unions[known]).mean()) if known.any() else 0.0
+        return float((intersections[known] / unions[known]).mean()) if known.any() else math.nan

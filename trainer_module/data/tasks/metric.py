@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,10 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def result(self, sums: np.ndarray) -> float:
-        """The metric, from the weighted sums over all examples: float64 ``[size]``."""
+        """The metric, from the weighted sums over all examples: float64 ``[size]``.
+
+        NaN where it is not defined, such as the area under a ROC curve for one class.
+        """
 
     def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
         """The value of any constant, and the confidence, 0 to 1, that a model is better.
@@ -84,6 +88,6 @@ class Mean(Metric):
         return tf.stack([values, tf.ones_like(values)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """The quotient; 0 without examples."""
+        """The quotient; undefined without examples."""
         total, weight = sums
-        return float(total / weight) if weight else 0.0
+        return float(total / weight) if weight else math.nan

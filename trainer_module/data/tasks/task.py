@@ -40,7 +40,8 @@ class Task(Entry):
     """Arguments of the model's function where no schema is known yet."""
 
     monitor: str
-    """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
+    """Name of the metric that chooses the best checkpoint; ``loss``: the least loss. Where it is
+    undefined in each evaluation, the loss chooses, and the Evaluator blesses no model."""
 
     noun = "examples"
     """What people call the examples."""
@@ -63,6 +64,12 @@ class Task(Entry):
 
     image_features: Sequence[str] = ()
     """Raw features with pictures, whose bytes TFDV does not count."""
+
+    is_table: bool = False
+    """Whether the examples are rows of a table: features named as those of pictures are none."""
+
+    number_features: Sequence[str] = ()
+    """Raw features that the model gets as numbers, so that they must be finite."""
 
     schema_file: str | None = None
     """Path of the TFDV schema (text proto) of what :attr:`example_gen` or :meth:`sample` gives."""
@@ -143,6 +150,19 @@ class Task(Entry):
     @abc.abstractmethod
     def served_features(self) -> Sequence[str]:
         """Raw features in a request to the exported model."""
+
+    def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The raw features of :attr:`served_features` in a request to the exported model.
+
+        Args:
+            examples: string ``[batch]``, serialized tf.Examples.
+            raw_spec: how to parse raw features.
+        """
+        import tensorflow as tf
+
+        return tf.io.parse_example(
+            examples, {name: raw_spec[name] for name in self.served_features}
+        )
 
     @abc.abstractmethod
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
@@ -338,8 +358,16 @@ class Task(Entry):
         """Whether a greater value of the metric ``name`` is better; not for ``loss``."""
         return any(each.name == name and each.higher_is_better for each in self.metrics())
 
+    def chooses(self, evaluations: Iterable[Evaluation]) -> str:
+        """The metric that ranks evaluations: ``monitor``, or the loss if it is undefined in all."""
+        found = [evaluation.flat()[self.monitor] for evaluation in evaluations]
+        return "loss" if found and all(map(math.isnan, found)) else self.monitor
+
     def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-        """Evaluations by ``monitor``, best first, nan last; ties by loss, then in their order."""
+        """Evaluations by ``monitor``, best first, nan last; ties by loss, then in their order.
+
+        So the loss ranks them if ``monitor`` is undefined in each: see :meth:`chooses`.
+        """
         sign = -1 if self.higher_is_better(self.monitor) else 1
 
         def key(evaluation: Evaluation) -> tuple[bool, float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -62,10 +63,12 @@ def _merged(before: int, first: Point, second: Point) -> Point:
     share = (first.step - before) / (second.step - before)
 
     def mean(one: float, other: float) -> float:
+        if math.isnan(one) or math.isnan(other):  # a metric that is undefined for one of them
+            return other if math.isnan(one) else one
         return share * one + (1 - share) * other
 
     return second._replace(
-        loss=mean(first.loss, second.loss),
+        loss=share * first.loss + (1 - share) * second.loss,
         metrics={name: mean(first.metrics[name], value) for name, value in second.metrics.items()},
         images_per_second=mean(first.images_per_second, second.images_per_second),
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from refusals import refusal
+from transformed import transformed
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
@@ -59,7 +60,7 @@ def test_the_metrics_of_a_regression_are_keras_s():
         metric.update_state(labels[:, None], LOGITS, WEIGHTS)
         assert found[name] == pytest.approx(float(metric.result()), rel=1e-4)
     r2 = task.metrics()[2]
-    assert r2.result(np.zeros(4)) == 0
+    assert np.isnan(r2.result(np.zeros(4)))
 
 
 @pytest.mark.parametrize("mean", [0, 1e3, 1e5])
@@ -84,7 +85,7 @@ def test_r2_of_labels_far_from_zero(mean):
 
 def test_labels_that_do_not_vary_have_no_r2():
     labels = np.full(500, 0.1, np.float32)
-    assert result(R2(), LOGITS, labels, WEIGHTS) == 0
+    assert np.isnan(result(R2(), LOGITS, labels, WEIGHTS))
 
 
 def test_the_report_finds_its_numbers():
@@ -182,8 +183,45 @@ def test_columns_of_any_names_are_served(tmp_path):
     keys = ("a_b", "Gr__e", "arg_1", "inputs", "x_y", "arg__l")
     found = loaded(**{key: tf.constant([float(10**n)]) for n, key in enumerate(keys)})
     np.testing.assert_array_equal(found["sum"], [[111111]])
-    same = Regression({"a b": "numeric", "a_b": "numeric"}, "y")
-    assert same.plain_signatures(served) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a b", "a_b", "a-b"], ["a_b_2", "a_b", "a_b_3"]),
+        (["价格", "面积"], ["arg___", "arg____2"]),
+        (["a b", "a_b_2", "a_b", "a.b"], ["a_b_3", "a_b_2", "a_b", "a_b_4"]),
+        (["stadt-teil", "stadtteil"], ["stadt_teil", "stadtteil"]),
+    ],
+)
+def test_columns_of_like_names_are_served(names, expected, tmp_path):
+    task = Regression(dict.fromkeys(names, "numeric"), "y")
+    spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in names}
+    served = Served(
+        lambda raw: dict(zip(expected, raw.values(), strict=True)), None, None, spec, None, ""
+    )
+    function, specs = task.plain_signatures(served)["serving_columns"]
+    assert list(specs) == expected
+    given = {key: tf.constant([float(n)]) for n, key in enumerate(expected)}
+    found = {key: value.numpy().item() for key, value in function(**given).items()}
+    assert found == {key: n for n, key in enumerate(expected)}
+
+
+@pytest.mark.slow
+def test_vocabularies_of_like_names_are_apart(tmp_path):
+    names = ["a b", "a-b", "a.b", "a_b", "价格", "面积", "x" * 300]
+    whole = "presence { min_fraction: 1 min_count: 1 } shape {}"
+    path = tmp_path / "schema.pbtxt"
+    kinds = dict.fromkeys(names, "BYTES") | {"y": "FLOAT"}
+    lines = [f'feature {{ name: "{k}" type: {kind} {whole} }}' for k, kind in kinds.items()]
+    path.write_text("\n".join(lines))
+    task = Regression(dict.fromkeys(names, Vocabulary(size=2)), "y")
+    rows = [{name: f"{name} {n}"[-20:] for name in names} | {"y": 0.0} for n in (1, 1, 2)]
+    graph = transformed(task, path, rows, tmp_path, function=task.preprocess)
+    raw = {name: tf.constant([row[name] for row in rows]) for name in (*names, "y")}
+    found = graph.transform_features_layer()(raw)
+    for name in names:
+        assert found[name].numpy().ravel().tolist() == [0, 0, 1]
 
 
 def test_another_task_s_family_is_refused(messages):

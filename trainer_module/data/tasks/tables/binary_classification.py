@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -156,13 +157,13 @@ class AUC(metric.Metric):
         return tf.concat([places * labels, places * (1 - labels)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """The area by trapezoids; 0 without examples of both labels."""
+        """The area by trapezoids; undefined without examples of both labels."""
         import numpy as np
 
         # Shares of each label above each threshold.
         above = np.cumsum(np.reshape(sums, [2, THRESHOLDS])[:, ::-1], axis=1)[:, ::-1]
         if not above[:, 0].all():
-            return 0.0
+            return math.nan
         true, false = above / above[:, :1]
         return float(np.sum((false[:-1] - false[1:]) * (true[:-1] + true[1:]) / 2))
 

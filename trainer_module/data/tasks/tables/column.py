@@ -1,6 +1,7 @@
 """What a column of a table is: how Transform makes the model's inputs from raw features.
 
-Imports no TensorFlow.
+A value is missing if the example has none, and if it is NaN or an empty text: the same in training,
+evaluation and serving, because all use Transform's graph. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from stagecraft.schemas.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Column(abc.ABC):
@@ -17,6 +20,9 @@ class Column(abc.ABC):
 
     needs_numbers: ClassVar[bool] = True
     """Whether it takes no text."""
+
+    takes_gaps: ClassVar[bool] = True
+    """Whether it has at most one value, which may be missing."""
 
     source: str | None = dataclasses.field(default=None, kw_only=True)
     """The raw feature; None: the one with the name of the column."""
@@ -27,7 +33,9 @@ class Column(abc.ABC):
 
     def result(self, name: str, features: Mapping[str, Any]) -> Mapping[str, Any]:
         """:meth:`transform` of the column's raw feature among all ``features``."""
-        return self.transform(name, features[self.source or name])
+        source = self.source or name
+        raw = features[source]
+        return self.transform(name, present(source, raw) if self.takes_gaps else raw)
 
     @abc.abstractmethod
     def inputs(self, name: str) -> Mapping[str, int | None]:
@@ -64,6 +72,59 @@ class Categories(Column):
     @abc.abstractmethod
     def _ids(self, name: str, raw: Any) -> Any:
         """The id of each value."""
+
+
+def present(source: str, raw: Any) -> Any:
+    """The values of a raw feature that are not missing.
+
+    Args:
+        source: name of the raw feature, for errors.
+        raw: ``[batch]``, ``[batch, 1]``, or a ``tf.SparseTensor``.
+
+    Returns:
+        A ``tf.SparseTensor`` ``[batch, 1]``; dense integers, which have no sign of absence, as they
+        are. An example with several values is an error of TensorFlow that names the feature.
+
+    Raises:
+        UserError: each example has several values.
+    """
+    import tensorflow as tf
+
+    one = f"the column {source} has several values in an example, but takes one"
+    if isinstance(raw, tf.sparse.SparseTensor):
+        is_first = tf.reduce_all(tf.equal(raw.indices[:, 1], 0))
+        raw = tf.sparse.SparseTensor(
+            checked(raw.indices, is_first, one), raw.values, raw.dense_shape
+        )
+    else:
+        if raw.shape.rank and not raw.shape[1:].is_compatible_with([1] * (raw.shape.rank - 1)):
+            raise UserError(f"{one}; use a feature of one value", record=source)
+        if raw.dtype.is_integer:
+            return raw
+        values = tf.reshape(raw, [-1])
+        rows = tf.range(tf.size(values, tf.int64))
+        places = tf.stack([rows, tf.zeros_like(rows)], axis=1)
+        raw = tf.sparse.SparseTensor(places, values, [tf.size(values, tf.int64), 1])
+    if raw.dtype.is_integer:
+        return raw
+    is_text = raw.dtype == tf.string
+    known = tf.not_equal(raw.values, "") if is_text else ~tf.math.is_nan(raw.values)
+    return tf.sparse.retain(raw, known)
+
+
+def checked(values: Any, is_right: Any, problem: str) -> Any:
+    """Values, or an error of TensorFlow whose text has the problem.
+
+    Not an assertion, since it has a state: TensorFlow orders such ops, so that TensorFlow Transform
+    would analyze one column after the other, and runs them in a request that lacks the feature.
+
+    Args:
+        values: numbers.
+        is_right: a bool.
+    """
+    import tensorflow as tf
+
+    return values + tf.strings.to_number(tf.where(is_right, "0", problem), values.dtype)
 
 
 def dense(values: Any, missing: Any) -> Any:
@@ -106,3 +167,42 @@ def texts(raw: Any) -> Any:
     import tensorflow as tf
 
     return each(raw, lambda value: value if value.dtype == tf.string else tf.as_string(value))
+
+
+_CONSTANT = 1e-13
+"""A deviation below this share of the mean is the rounding of equal values."""
+
+
+def moments(values: Any) -> tuple[Any, Any]:
+    """Mean and deviation over the train split, float64 scalars.
+
+    The deviation of equal values is 1; the mean of no values 0.
+
+    Args:
+        values: float64 ``[n]``.
+    """
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    mean, deviation = tft.mean(values), tf.sqrt(tft.var(values))
+    mean = tf.where(tf.math.is_nan(mean), tf.zeros_like(mean), mean)
+    varies = deviation > _CONSTANT * tf.abs(mean)  # not so of NaN
+    return mean, tf.where(varies, deviation, tf.ones_like(deviation))
+
+
+def z_scores(values: Any) -> Any:
+    """The values that are there, as float32 of mean 0 and deviation 1 over the train split.
+
+    Whole numbers such as seconds since 1970 differ by less than float32 can tell, so it is float64
+    that is shifted and scaled.
+
+    Args:
+        values: numbers, dense or sparse.
+    """
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    wide = each(values, lambda value: tf.cast(value, tf.float64))
+    # Not moments, which has two analyzers: Transform would take nearly twice as long.
+    scaled = tft.scale_to_z_score(wide)
+    return each(scaled, lambda value: tf.cast(value, tf.float32))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import inspect
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,10 +22,13 @@ from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Categories,
     Column,
+    checked,
     dense,
     each,
     places,
+    present,
     texts,
+    z_scores,
 )
 
 
@@ -56,21 +61,28 @@ class Numeric(Column):
         return {name: None, **({f"{name}_missing": None} if self.missing_indicator else {})}
 
     def transform(self, name: str, raw: Any) -> Mapping[str, Any]:
-        """Z-scores."""
-        import tensorflow as tf
-        import tensorflow_transform as tft
+        """Z-scores, or what the normalizer makes.
 
-        values = each(raw, lambda value: tf.cast(value, tf.float32))
-        known = values
+        A number that is not finite then is an error of TensorFlow that names the column.
+        """
+        import tensorflow as tf
+
+        filled = raw
         if self.default is not None:
-            values = dense(values, self.default)
+            filled = dense(each(raw, lambda value: tf.cast(value, tf.float64)), self.default)
         if self.normalizer == "z_score":
-            result = {name: dense(tft.scale_to_z_score(values), 0.0)}
+            found = dense(z_scores(filled), 0.0)
         else:
-            result = {name: self._normalized(dense(values, 0.0))}
+            number = each(filled, lambda value: tf.cast(value, tf.float32))
+            found = self._normalized(dense(number, 0.0))
+        wrong = (
+            f"the column {self.source or name} has a number that is infinite, or not finite after "
+            f"its normalizer {self.normalizer}"
+        )
+        result = {name: checked(found, tf.reduce_all(tf.math.is_finite(found)), wrong)}
         if self.missing_indicator:
-            values = known
-            result[f"{name}_missing"] = 1.0 - dense(each(values, tf.ones_like), 0.0)
+            ones = each(raw, lambda value: tf.ones_like(value, tf.float32))
+            result[f"{name}_missing"] = 1.0 - dense(ones, 0.0)
         return result
 
     def _normalized(self, values: Any) -> Any:
@@ -109,12 +121,15 @@ class Bucketized(Categories):
         import tensorflow_transform as tft
 
         if not self.boundaries:
-            return tft.bucketize(raw, self.buckets)
-        boundaries = [float(boundary) for boundary in self.boundaries]
+            # TensorFlow Transform makes float32 of whole numbers, which may all become one.
+            return tft.bucketize(z_scores(raw) if raw.dtype.is_integer else raw, self.buckets)
 
         def ids(values: Any) -> Any:
-            values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
-            return tf.raw_ops.Bucketize(input=values, boundaries=boundaries)
+            # A float32 is compared with float32: 0.7 is in the bucket from 0.7.
+            values = values if values.dtype.is_floating else tf.cast(values, tf.float64)
+            boundaries = tf.constant(self.boundaries, values.dtype)
+            flat = tf.searchsorted(boundaries, tf.reshape(values, [-1]), side="right")
+            return tf.reshape(flat, tf.shape(values))
 
         return each(raw, ids)
 
@@ -138,6 +153,8 @@ class Identity(Categories):
 
         def ids(values: Any) -> Any:
             inside = (values >= 0) & (values < tf.cast(self.size, values.dtype))
+            if values.dtype.is_floating:
+                inside &= values == tf.floor(values)
             return tf.where(inside, values, tf.cast(self.size, values.dtype))
 
         return each(raw, ids)
@@ -166,8 +183,41 @@ class Vocabulary(Categories):
         import tensorflow_transform as tft
 
         return tft.compute_and_apply_vocabulary(
-            texts(raw), top_k=self.size, num_oov_buckets=self.oov, vocab_filename=name
+            each(texts(raw), _line),
+            top_k=self.size,
+            num_oov_buckets=self.oov,
+            vocab_filename=file_name(name),
         )
+
+
+def file_name(column: str) -> str:
+    """The name of a column's vocabulary: its own, if Transform takes it and leaves it as it is.
+
+    Transform makes ``a-b`` of ``a b``, and ``a_b`` of ``a.b``: two columns would share one file.
+    It refuses other letters than those of ASCII.
+    """
+    if re.fullmatch(r"[a-zA-Z0-9]\w*", column, re.ASCII) and len(column) <= _LONGEST:
+        return column
+    digest = hashlib.sha256(column.encode()).hexdigest()[:16]
+    return f"column_{re.sub(_ODD, '_', column)[:_LONGEST]}-{digest}"
+
+
+_LONGEST = 150
+"""Bytes of a name, with room for what Transform puts before and behind it."""
+
+_ODD = re.compile(r"\W", re.ASCII)
+
+_ESCAPED = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
+"""What a line of a vocabulary file cannot hold, as a backslash and a letter; and the backslash."""
+
+
+def _line(texts: Any) -> Any:
+    """Texts as Transform writes them into a vocabulary file, which has a line for each."""
+    import tensorflow as tf
+
+    for pattern, escape in _ESCAPED:
+        texts = tf.strings.regex_replace(texts, pattern, escape)
+    return texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +265,9 @@ class Listed(Categories):
                 raise SettingError("task.args: file", self.file, problem, "a text file") from error
             values = values or tuple(text.splitlines())
         listed = tuple(map(str, values))
+        if "" in listed:
+            problem = "have an empty text, which is a missing value"
+            raise SettingError("task.args: values", listed[:9], problem, '["no", "yes"]')
         if not listed or len(set(listed)) < len(listed):
             problem = "are not one or more different values"
             raise SettingError("task.args: values", listed[:9], problem, '["no", "yes"]')
@@ -286,7 +339,7 @@ class Crossed(Categories):
         parts, there = [], True
         for key in self.keys:
             [source] = _source(key)
-            raw = features[source]
+            raw = present(source, features[source])
             there &= dense(each(raw, lambda value: tf.ones_like(value, tf.bool)), False)
             if isinstance(key, str):
                 parts.append(dense(raw, "" if raw.dtype == tf.string else 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from typing_extensions import Self
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.constant import Mean
-from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.column import Column, moments
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ class Regression(Table):
 
     @property
     def _scaling_feature(self) -> str:
-        """The transformed feature that holds the :class:`Scaling`: float32 ``[batch, 2]``."""
+        """The transformed feature that holds the :class:`Scaling`: float32 ``[batch, 3]``.
+
+        Mean, deviation, and what float32 rounds off the mean.
+        """
         return f"{self.label}_scaling"
 
     @property
@@ -101,8 +105,9 @@ class Regression(Table):
         result = super().preprocess(inputs)
         if self.scales_targets:
             label = tf.cast(result[self.label], tf.float64)
-            mean, deviation = _moments(label)
-            scaling = tf.cast(tf.stack([mean, deviation]), tf.float32)
+            mean, deviation = moments(label)
+            rest = mean - tf.cast(tf.cast(mean, tf.float32), tf.float64)
+            scaling = tf.cast(tf.stack([mean, deviation, rest]), tf.float32)
             result[self.label] = tf.cast((label - mean) / deviation, tf.float32)
             result[self._scaling_feature] = tf.tile(scaling[tf.newaxis], [tf.size(label), 1])
         return result
@@ -112,7 +117,8 @@ class Regression(Table):
         if self._scaling_feature not in features:
             return self
         found = copy.copy(self)
-        found._scaling = Scaling(*map(float, features[self._scaling_feature][0]))
+        mean, deviation, *rest = map(float, features[self._scaling_feature][0])
+        found._scaling = Scaling(mean + sum(rest), deviation)
         return found
 
     def own_unit(self, outputs: Nest, targets: Nest) -> tuple[Nest, Nest]:
@@ -137,10 +143,16 @@ class Regression(Table):
         return draw.standard_normal(count)
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
-        """``prediction``: float32 ``[batch]``."""
+        """``prediction``: float32 ``[batch]``.
+
+        It is float64 for labels that float32 hardly tells apart, such as seconds since 1970.
+        """
+        import numpy as np
         import tensorflow as tf
 
-        return {"prediction": tf.cast(outputs[:, 0], tf.float32)}
+        mean, deviation = self._scaling
+        is_coarse = np.spacing(np.float32(abs(mean))) > deviation / _STEPS
+        return {"prediction": tf.cast(outputs[:, 0], tf.float64 if is_coarse else tf.float32)}
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """``(prediction - label) ** 2``, both as :attr:`label_scale` makes them."""
@@ -181,31 +193,21 @@ class R2(metric.Metric):
         return tf.stack([squares, labels, labels**2, tf.ones_like(labels)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
-        """``1 - residual / total``; 0 where the labels do not vary."""
+        """``1 - residual / total``; undefined where the labels do not vary."""
         residual, labels, squares, weight = sums
         total = squares - labels**2 / weight if weight else 0.0
-        return float(1 - residual / total) if total > _ROUNDING * squares else 0.0
+        return float(1 - residual / total) if total > _ROUNDING * squares else math.nan
 
     def against_constant(self, sums: np.ndarray, count: float) -> tuple[float, float] | None:
         """0, that of the best constant for these labels; refuses a model that is no better."""
         return 0.0, float(self.result(sums) > 0)
 
 
+_STEPS = 64
+"""Of float32 in a deviation: with fewer, rounding costs more than 0.5 % of the deviation."""
+
 _ROUNDING = 1e-12
 """More than the relative error of a sum in float64."""
-
-_CONSTANT = 1e-13
-"""A deviation below this share of the mean is the rounding of equal labels."""
-
-
-def _moments(label: Any) -> tuple[Any, Any]:
-    """Mean and deviation over the train split, float64 scalars; 1 if the labels are equal."""
-    import tensorflow as tf
-    import tensorflow_transform as tft
-
-    mean, deviation = tft.mean(label), tf.sqrt(tft.var(label))
-    is_equal = deviation <= _CONSTANT * tf.abs(mean)
-    return mean, tf.where(is_equal, tf.ones_like(deviation), deviation)
 
 
 def _error(outputs: Any, targets: Any, dtype: Any = "float32") -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.column import Column, dense, present
 from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -33,6 +34,7 @@ class Table(Task):
     report_sections: Sequence[str] = ("features",)
 
     needs_schema = False
+    is_table = True
 
     # With the labels and numbers that Transform scales, these train tables of 200 rows and more.
     train_defaults: Mapping[str, Any] = MappingProxyType(
@@ -127,14 +129,7 @@ class Table(Task):
             _check_number(schema_path, known[name])
         for name in filter(None, (self.label, self.weight)):
             if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
-                use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
-                raise UserError(
-                    f"{schema_path}: feature {name!r} may be missing, but each example needs it; "
-                    f"use {use}",
-                    file=schema_path,
-                    record=name,
-                    suggestion=use,
-                )
+                raise _may_be_missing(schema_path, name)
         return dict(self._arguments)
 
     @property
@@ -142,6 +137,18 @@ class Table(Task):
         """Raw features that must be numbers."""
         features = [name for name, needs_number in self._sources.items() if needs_number]
         return [*features, self.label, *filter(None, [self.weight])]
+
+    @property
+    def number_features(self) -> Sequence[str]:  # type: ignore[override]
+        """The raw features of inputs that are numbers, the label and the weight."""
+        found = {
+            source: needs_number
+            for name, each in self.columns.items()
+            if None in each.inputs(name).values()
+            for source, needs_number in each.sources(name).items()
+        }
+        own = {name for name in self._numbers if name in (self.label, self.weight)}
+        return tuple(sorted(own | {source for source, is_number in found.items() if is_number}))
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """A dictionary: ``[1]`` by name."""
@@ -194,15 +201,29 @@ class Table(Task):
         return tuple(self._sources)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``."""
+        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``.
+
+        Raises:
+            UserError: the schema lacks a feature; the label or the weight may be missing; or a text
+                stands where a number must be.
+        """
+        import tensorflow as tf
+
         from stagecraft.schemas import missing_features
 
+        where = "preprocessing_fn: the schema of Transform"
         missing_features.check(
-            "preprocessing_fn: the schema of Transform",
+            where,
             inputs,
             self.schema_features,
             "add each missing feature to the schema, or remove it from task.args",
         )
+        for name in filter(None, (self.label, self.weight)):
+            if isinstance(inputs[name], tf.sparse.SparseTensor):
+                raise _may_be_missing(where, name)
+        for name in self._numbers:
+            if inputs[name].dtype == tf.string:
+                raise _no_number(where, name, "BYTES")
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
@@ -224,19 +245,43 @@ class Table(Task):
         inputs = {name: features[name] for name in self._inputs}
         return Batch(inputs, features.get(self.label), weights)
 
+    def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As in the base class; a number or text that is missing becomes NaN or empty.
+
+        A column without gaps in the train split has a dense feature, and for these two Transform
+        knows a sign of absence. A whole number has none: TensorFlow then refuses the request, and
+        names the column.
+        """
+        import tensorflow as tf
+
+        spec = {name: raw_spec[name] for name in self.served_features}
+        whole = {
+            s for k, each in self.columns.items() if not each.takes_gaps for s in each.sources(k)
+        }
+        filled = {
+            name: tf.io.VarLenFeature(each.dtype)
+            for name, each in spec.items()
+            if isinstance(each, tf.io.FixedLenFeature)
+            and not (each.dtype.is_integer or name in whole)
+        }
+        found = dict(tf.io.parse_example(examples, spec | filled))
+        for name in filled:
+            missing = "" if spec[name].dtype == tf.string else float("nan")
+            found[name] = tf.reshape(
+                dense(present(name, found[name]), missing), [-1, *spec[name].shape]
+            )
+        return found
+
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
 
-        An empty text or NaN is a missing value. Integers have none. In the name of a tensor, ``_``
-        replaces all but ASCII letters and digits. If this makes two names equal, there is no such
-        signature.
+        An empty text or NaN is a missing value. Integers have none. See :func:`arguments` for the
+        names of the tensors.
         """
         import tensorflow as tf
 
         raw_spec = served.raw_spec
-        names = {_argument(name): name for name in self.served_features}
-        if len(names) < len(self.served_features):
-            return {}
+        names = arguments(self.served_features)
 
         def serving_columns(**columns: Any) -> Any:
             return served.predict(
@@ -257,10 +302,22 @@ def _numbers(raw: Any) -> Any:
     return tf.cast(tf.reshape(raw, [-1]), tf.float32)
 
 
-def _argument(name: str) -> str:
-    """A name that TensorFlow accepts for an argument as it is; it changes others."""
-    name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return name if name[0].isalpha() else f"arg_{name}"
+def arguments(names: Sequence[str]) -> dict[str, str]:
+    """Names that TensorFlow accepts for arguments as they are, for raw features: ``{safe: name}``.
+
+    ``_`` replaces all but ASCII letters and digits; ``arg_`` comes before another first character
+    than a letter. If that makes names equal, the later ones get ``_2``, ``_3`` and so on; a name
+    that needs no change keeps it.
+    """
+    safe = {name: re.sub(r"\W", "_", name, flags=re.ASCII) for name in names}
+    safe = {name: each if each[:1].isalpha() else f"arg_{each}" for name, each in safe.items()}
+    found = {name: name for name, each in safe.items() if name == each}
+    for name in names:
+        if name not in found.values():
+            numbered = (f"{safe[name]}_{number}" for number in itertools.count(2))
+            free = itertools.chain([safe[name]], numbered)
+            found[next(each for each in free if each not in found)] = name
+    return {each: name for name in names for each in found if found[each] == name}
 
 
 def _raw(values: Any, spec: Any) -> Any:
@@ -282,15 +339,29 @@ def _raw(values: Any, spec: Any) -> Any:
     )
 
 
+def _may_be_missing(schema_path: str, name: str) -> UserError:
+    use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
+    return UserError(
+        f"{schema_path}: feature {name!r} may be missing, but each example needs it; remove the "
+        f"examples without it, and use {use}",
+        file=schema_path,
+        record=name,
+        suggestion=use,
+    )
+
+
 def _check_number(schema_path: str, feature: Any) -> None:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
-        kind = schema_pb2.FeatureType.Name(feature.type)
-        raise UserError(
-            f"{schema_path}: feature {feature.name!r} has the type {kind}, but the task needs a "
-            "number; use type: INT or FLOAT, or the kind vocabulary or hashed for the column",
-            file=schema_path,
-            record=feature.name,
-            value=kind,
-        )
+        raise _no_number(schema_path, feature.name, schema_pb2.FeatureType.Name(feature.type))
+
+
+def _no_number(schema_path: str, name: str, kind: str) -> UserError:
+    return UserError(
+        f"{schema_path}: feature {name!r} has the type {kind}, but the task needs a number; use "
+        "type: INT or FLOAT, or the kind vocabulary or hashed for the column",
+        file=schema_path,
+        record=name,
+        value=kind,
+    )
