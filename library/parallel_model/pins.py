@@ -296,14 +296,32 @@ def _gradients(
 
 
 def total(gradients: Sequence[Any]) -> Any:
-    """The sum of gradients, on the current device; sparse if all are."""
+    """The sum of the gradients of parts, on the current device; sparse if all are.
+
+    A sparse one has a row for each lookup, and Keras's optimizers square the rows one by one. So
+    lookups of a batch are put together as in the whole batch; lookups that are the same in each
+    part, such as those of positions, are one in the whole batch, and their rows add up.
+    """
     if all(isinstance(each, tf.IndexedSlices) for each in gradients):
+        if _same_lookups([each.indices for each in gradients]):
+            values = tf.add_n([tf.identity(each.values) for each in gradients])
+            return tf.IndexedSlices(values, gradients[0].indices, gradients[0].dense_shape)
         return tf.IndexedSlices(
             tf.concat([each.values for each in gradients], axis=0),
             tf.concat([each.indices for each in gradients], axis=0),
             gradients[0].dense_shape,
         )
     return tf.add_n([tf.identity(tf.convert_to_tensor(each)) for each in gradients])
+
+
+def _same_lookups(indices: Sequence[tf.Tensor]) -> bool:
+    """Whether they do not depend on the rows of a part, whose number no graph knows."""
+    first, *others = indices
+    if not tf.executing_eagerly():
+        return all(each.shape.is_fully_defined() for each in indices)
+    return all(
+        each.shape == first.shape and bool(tf.reduce_all(each == first)) for each in others
+    )
 
 
 def _mask(tensor: Any) -> Any:
