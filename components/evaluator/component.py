@@ -13,6 +13,7 @@ from tfx.dsl.components.base import executor_spec
 from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components.evaluator import baseline_check, without_autograph
+from stagecraft.components.metadata import manifest
 
 Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"
@@ -34,7 +35,9 @@ class Executor(executor.Executor):
 
         Raises:
             BaselineError: a metric has a bound for its change, but the baseline cannot be compared.
+            DamagedArtifactError: a model or the examples changed after a step made them.
         """
+        manifest.check(input_dict)
         if input_dict.get(_BASELINE) and input_dict.get("model"):
             config = config_pb2.EvalConfig()
             proto_utils.json_to_proto(exec_properties["eval_config"], config)

@@ -21,12 +21,17 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from stagecraft.components.metadata import manifest
+from stagecraft.components.metadata.manifest import Damage, Manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner
 from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
+
+FILES = "pushed_files.json"
+"""In a version: its manifest, see :mod:`stagecraft.components.metadata.manifest`."""
 
 HIGHEST = 2**63 - 1  # TensorFlow Serving stores a version as int64
 _TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
@@ -38,6 +43,44 @@ class Version(NamedTuple):
 
     path: str
     number: int
+
+
+class DamagedCopyError(UserError):
+    """A pushed copy that differs from the model, when the Pusher reads it back."""
+
+    def __init__(self, folder: str, damages: list[Damage]):
+        first = damages[0]
+        path = first.path(folder)
+        super().__init__(
+            f"{path}: {first}, although the Pusher has just copied it from the model. No version "
+            "was pushed. Check the disk or the object store, or choose another folder as "
+            "push.directory.",
+            setting="push.directory",
+            file=path,
+            record=first.name,
+        )
+        self.damages = tuple(damages)
+
+
+def damages_of(version: str) -> list[Damage]:
+    """The files of a version that are not those that the Pusher wrote.
+
+    Empty for a version of another program or an earlier Stagecraft, without ``pushed_files.json``.
+    """
+    content = filesystem.read(posixpath.join(version, FILES))
+    if content is None:
+        return []
+    try:
+        return manifest.compare(version, content.decode(), thorough=True)
+    except (ValueError, TypeError):
+        return [Damage(FILES, manifest.File(0), manifest.File(len(content)))]
+
+
+def check_copy(folder: str, files: Manifest) -> None:
+    """Reads a copy of a model back; raises DamagedCopyError if it differs from the model."""
+    copied = {name: each._replace(changed=0) for name, each in files.items()}
+    if damages := manifest.compare(folder, manifest.text_of(copied), thorough=True):
+        raise DamagedCopyError(folder, damages)
 
 
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
@@ -53,14 +96,24 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     return number
 
 
-def write_version(model: str, folder: str, pushed_by: owner.Owner | None = None) -> Version:
-    """Copies a model to a folder as its highest version, atomically.
+def write_version(
+    model: str,
+    folder: str,
+    pushed_by: owner.Owner | None = None,
+    files: Manifest | None = None,
+) -> Version:
+    """Copies a model to a folder as its highest version, atomically, and reads the copy back.
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
 
     Args:
         pushed_by: written to the version; None: not known.
+        files: those of the model; None: as they are now.
+
+    Raises:
+        DamagedCopyError: the copy differs from ``files``.
+        UserError: the model is missing, or cannot be written.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
@@ -73,18 +126,20 @@ def write_version(model: str, folder: str, pushed_by: owner.Owner | None = None)
                 file=model,
                 suggestion="--fresh --from Trainer",
             )
+        files = manifest.describe(model) if files is None else files
         if "://" in folder:
-            return _upload(model, folder, main, pushed_by)
-        return _copy(model, folder, pushed_by)
+            return _upload(model, folder, main, pushed_by, files)
+        return _copy(model, folder, pushed_by, files)
 
 
-def _copy(model: str, folder: str, pushed_by: owner.Owner | None) -> Version:
+def _copy(model: str, folder: str, pushed_by: owner.Owner | None, files: Manifest) -> Version:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder)
     temporary = os.path.join(folder, _TEMPORARY + uuid.uuid4().hex)
     try:
         io_utils.copy_dir(model, temporary)
-        _sign(temporary, pushed_by)
+        check_copy(temporary, files)
+        _sign(temporary, pushed_by, files)
         while True:
             number = next_version(folder, os.listdir(folder), time.time())
             path = os.path.join(folder, str(number))
@@ -101,7 +156,9 @@ def _copy(model: str, folder: str, pushed_by: owner.Owner | None) -> Version:
         raise
 
 
-def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | None) -> Version:
+def _upload(
+    model: str, folder: str, main: list[str], pushed_by: owner.Owner | None, files: Manifest
+) -> Version:
     number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
     try:
@@ -109,9 +166,11 @@ def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | N
         io_utils.copy_dir(
             model, path, deny_regex_patterns=[re.escape(each) + "$" for each in paths]
         )
-        _sign(path, pushed_by)
+        check_copy(path, {name: each for name, each in files.items() if name not in main})
+        _sign(path, pushed_by, files)
         for each in paths:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
+        check_copy(path, {name: files[name] for name in main})
     except BaseException:
         with contextlib.suppress(OSError, UserError, tf.errors.OpError):
             fileio.rmtree(path)
@@ -119,7 +178,9 @@ def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | N
     return Version(path, number)
 
 
-def _sign(version: str, pushed_by: owner.Owner | None) -> None:
+def _sign(version: str, pushed_by: owner.Owner | None, files: Manifest) -> None:
+    text = manifest.text_of({name: each._replace(changed=0) for name, each in files.items()})
+    io_utils.write_string_file(posixpath.join(version, FILES), text)
     if pushed_by is not None:
         text = json.dumps(dict(pushed_by), indent=1)
         io_utils.write_string_file(posixpath.join(version, owner.FILE), text)
