@@ -173,8 +173,8 @@ def damages_of(artifact: types.Artifact, *, thorough: bool = False) -> list[Dama
 def add(artifact: metadata_store_pb2.Artifact, kind: str) -> None:
     """Describes the files of an artifact in its custom property.
 
-    If the artifact has a manifest, of the executor that wrote the files, compares them with it. Files
-    outside the pipeline root that a user names as an output are not described: they may change.
+    If the artifact has a manifest, of the executor that wrote the files, compares them with it.
+    Outputs that a user placed outside the pipeline root are not described: they may change.
 
     Args:
         artifact: ``mlmd_artifact`` of a :class:`tfx.types.Artifact`; changes.
@@ -281,14 +281,17 @@ def compare(uri: str, text: str, kind: str = "", *, thorough: bool = False) -> l
 def _miscounted(files: Manifest, artifact: metadata_store_pb2.Artifact) -> list[Damage]:
     """The splits that have not the number of records that the ExampleGen counted."""
     damages = []
-    for name, value in artifact.custom_properties.items():
-        split = f"Split-{name.removeprefix('count_')}"
-        own = [each for path, each in files.items() if path.startswith(f"{split}/")]
-        if not name.startswith("count_") or None in (records := [each.records for each in own]):
+    if "split_names" not in artifact.properties:
+        return []
+    for split in json.loads(artifact.properties["split_names"].string_value or "[]"):
+        own = [each for name, each in files.items() if name.startswith(f"Split-{split}/")]
+        counts = [each.records for each in own if each.records is not None]
+        if f"count_{split}" not in artifact.custom_properties or len(counts) < len(own):
             continue
-        if sum(each or 0 for each in records) != value.int_value:
-            found = File(sum(each.size for each in own), "", sum(each or 0 for each in records))
-            damages.append(Damage(split, found._replace(records=value.int_value), found))
+        expected = artifact.custom_properties[f"count_{split}"].int_value
+        if sum(counts) != expected:
+            found = File(sum(each.size for each in own), "", sum(counts))
+            damages.append(Damage(f"Split-{split}", found._replace(records=expected), found))
     return damages
 
 
@@ -324,7 +327,7 @@ def _records(path: str) -> tuple[int, bool]:
     try:
         if path.endswith(".gz"):
             with gzip.open(path) as stream:
-                return _records_of(io.BufferedReader(stream, _PIECE))  # type: ignore[arg-type]
+                return _records_of(io.BufferedReader(stream, _PIECE))
         size = os.path.getsize(path)
         if not size:
             return 0, True
