@@ -132,11 +132,13 @@ class ReportingLauncher(launcher.Launcher):
             raise
 
     def _remedy(self, key: str, artifact: Artifact) -> tuple[str, str]:
+        """How to get a whole artifact, depending on whether a step of this run made it."""
+        run_id = self._pipeline_runtime_spec.pipeline_run_id.field_value.string_value
         with self._mlmd_connection as metadata:
-            made_by = run_metadata.producer(metadata.store, artifact.id)
-        channels = self._pipeline_node.inputs.inputs[key].channels
-        if made_by and made_by in {each.producer_node_query.id for each in channels}:
-            return f"Make it again with --from {made_by}.", f"--from {made_by}"
+            run = run_metadata.RunMetadata.find(metadata.store, run_id)
+            if run is not None and artifact.id in {each.id for each in run.outputs()}:
+                made_by = run_metadata.producer(metadata.store, artifact.id)
+                return f"Make it again with --from {made_by}.", f"--from {made_by}"
         return (
             "An earlier run made it. Restore its files; or remove the folder, and a resolver takes "
             "an older artifact."
