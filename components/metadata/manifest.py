@@ -4,10 +4,11 @@ Whoever publishes an artifact describes its files (:func:`add`). Whoever uses th
 them (:func:`check`). So a file that was lost, emptied, cut or changed in between has a name, and
 no step works on what is left.
 
-A manifest is the artifact's custom property ``manifest``: JSON, file -> ``[size, SHA-256, records,
-time of the last change]``. A long one is the file ``.manifest.json`` in the artifact's folder, and
-the property has the SHA-256 of that file: TFX logs all properties, and Kubeflow passes them as
-arguments. An artifact without a manifest, of another program or an earlier release, passes.
+A manifest is the artifact's custom property ``manifest``: JSON, file -> ``[size, SHA-256,
+records]``. A long one is the file ``.manifest.json`` in the artifact's folder, and the property has
+the SHA-256 of that file: TFX logs all properties, and Kubeflow passes them as arguments. The same
+files have the same manifest. An artifact without a manifest, of another program or an earlier
+release, passes, unless its main file is empty.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _EXAMPLES = "Examples"
 _SHORT = 4_000
 """Characters of a property at most."""
 
+_MAIN = ("saved_model.pb", "variables.index", "FeatureStats.pb", "SchemaDiff.pb", "schema.pbtxt")
+"""Names of files that are never empty: of models, Transform graphs, statistics, schemas."""
+
 _READ_AGAIN, _READ_REMOTE = 1 << 30, 1 << 26
 """Bytes of an artifact, on a disk and in an object store, up to which a check reads all files."""
 
@@ -63,7 +67,6 @@ class File(NamedTuple):
     size: int  # bytes
     sha256: str = ""  # 64 hexadecimal digits; empty: not computed
     records: int | None = None  # of a TFRecord
-    changed: int = 0  # nanoseconds since 1970; 0: unknown
 
     def __str__(self) -> str:
         size = f"{self.size:,} bytes"
@@ -88,6 +91,8 @@ class Damage(NamedTuple):
     def __str__(self) -> str:
         if self.name == FILE:
             return "is missing or damaged; it is the list of the artifact's files"
+        if self.found == self.expected:
+            return "is empty"
         if self.found is None:
             return f"is missing; expected {self.expected}"
         if self.expected is None:
@@ -144,10 +149,10 @@ def check(
 ) -> None:
     """Compares the files of artifacts with their manifests.
 
-    Each size is compared. The digests are compared, too, except those of unchanged files of a large
-    artifact: more than 1 GiB on a disk (unchanged: same size and time of the last change), or more
-    than 64 MiB in an object store (same size). A process reads a local file again only if its
-    size, times or inode differ from those at the last reading.
+    Each size is compared. The digests are compared, too, except in a large artifact: of more than
+    1 GiB on a disk, the files that did not change after its publication; of more than 64 MiB in
+    an object store, all. A process reads a local file again only if its size, times or inode
+    differ from those at the last reading.
 
     Args:
         artifacts: by input key.
@@ -165,9 +170,17 @@ def check(
 
 
 def damages_of(artifact: types.Artifact, *, thorough: bool = False) -> list[Damage]:
-    """The damaged files of an artifact; see :func:`check`."""
+    """The damaged files of an artifact; see :func:`check`.
+
+    Without a manifest, these are the main files without content. TensorFlow, TFDV and TFX do not
+    name such a file in their errors, or take it for a graph or statistics of nothing.
+    """
     text = artifact.get_string_custom_property(PROPERTY)
-    return compare(artifact.uri, text, artifact.type_name, thorough=thorough) if text else []
+    published = artifact.mlmd_artifact.create_time_since_epoch
+    if not text:
+        empty = (name for name, path in _paths(artifact.uri) if _is_hollow(path))
+        return [Damage(name, File(0), File(0)) for name in sorted(empty)]
+    return compare(artifact.uri, text, artifact.type_name, published=published, thorough=thorough)
 
 
 def add(artifact: metadata_store_pb2.Artifact, kind: str) -> None:
@@ -206,17 +219,14 @@ def describe(uri: str, kind: str = "") -> dict[str, File]:
         kind: the artifact's type. Records are counted in ``Examples`` on a disk.
     """
     paths, remote = dict(_paths(uri)), "://" in uri
-    sizes = {name: _size_and_time(path) for name, path in paths.items()}
-    if remote and sum(size for size, _ in sizes.values()) > _READ_REMOTE:
-        return {name: File(size) for name, (size, _) in sizes.items()}
+    found = {name: File(_size_and_time(path)[0]) for name, path in paths.items()}
+    if remote and _total(found) > _READ_REMOTE:
+        return found
 
     def read(name: str) -> File:
-        size, changed = sizes[name]
-        digest = file_digest(paths[name])
-        if remote:
-            return File(size, digest)
-        count, whole = _records(paths[name]) if kind == _EXAMPLES else (0, False)
-        return File(size, digest, count if whole else None, changed)
+        counts = kind == _EXAMPLES and not remote
+        count, whole = _records(paths[name]) if counts else (0, False)
+        return File(found[name].size, file_digest(paths[name]), count if whole else None)
 
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(paths, pool.map(read, paths), strict=True))
@@ -237,12 +247,15 @@ def store(uri: str, files: Manifest) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def compare(uri: str, text: str, kind: str = "", *, thorough: bool = False) -> list[Damage]:
+def compare(
+    uri: str, text: str, kind: str = "", *, published: int = 0, thorough: bool = False
+) -> list[Damage]:
     """The files at a URI that differ from a manifest, as :func:`check` compares them.
 
     Args:
         text: the custom property.
         kind: the artifact's type. Examples must not have further files.
+        published: when the artifact was published, in milliseconds since 1970; 0: unknown.
     """
     if not text.startswith("{"):
         content = filesystem.read(posixpath.join(uri, FILE))
@@ -250,7 +263,7 @@ def compare(uri: str, text: str, kind: str = "", *, thorough: bool = False) -> l
             found = None if content is None else File(len(content))
             return [Damage(FILE, File(0, text), found)]
         text = content.decode()
-    expected = {name: File(*values) for name, values in json.loads(text).items()}
+    expected = {name: File(*values[:3]) for name, values in json.loads(text).items()}
     paths = dict(_paths(uri))
     limit = _READ_REMOTE if "://" in uri else _READ_AGAIN
     reads = thorough or _total(expected) <= limit
@@ -261,11 +274,11 @@ def compare(uri: str, text: str, kind: str = "", *, thorough: bool = False) -> l
             return Damage(name, wanted, None)
         (size, changed), remote = _size_and_time(path), "://" in path
         if size == wanted.size:
-            skips = not reads and (remote or changed == wanted.changed)
+            skips = not reads and (remote or changed <= published * 10**6)
             if not wanted.sha256 or skips or file_digest(path) == wanted.sha256:
                 return None
         records = None if wanted.records is None or remote else _records(path)[0]
-        return Damage(name, wanted, File(size, file_digest(path), records, changed))
+        return Damage(name, wanted, File(size, file_digest(path), records))
 
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         damages = [each for each in pool.map(differing, sorted(expected)) if each]
@@ -307,6 +320,10 @@ def _paths(uri: str) -> Iterator[tuple[str, str]]:
         for name in names:
             if below or name != FILE:
                 yield posixpath.join(below, name), posixpath.join(str(parent), name)
+
+
+def _is_hollow(path: str) -> bool:
+    return posixpath.basename(path) in _MAIN and _size_and_time(path)[0] == 0
 
 
 def _size_and_time(path: str) -> tuple[int, int]:

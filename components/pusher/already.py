@@ -17,9 +17,10 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner, versions
-from stagecraft.components.pusher.versions import FILES, Version, entries
+from stagecraft.components.pusher.versions import Version, entries
 
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
 _GRAPH = "saved_model.pb"
@@ -68,7 +69,7 @@ def lost(pushed: types.Artifact) -> str:
             return f"{version} is gone"
         if damages := versions.damages_of(version):
             return f"{damages[0].path(version)} {damages[0]}"
-        signed = fileio.exists(posixpath.join(version, FILES))
+        signed = fileio.exists(posixpath.join(version, manifest.FILE))
         # A version of an earlier Stagecraft is compared with the copy in the artifact.
         if not signed and fileio.isdir(pushed.uri) and not _same(pushed.uri, version):
             return f"{version} is damaged"

@@ -30,9 +30,6 @@ from stagecraft.schemas.errors import UserError
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
 
-FILES = "pushed_files.json"
-"""In a version: its manifest, see :mod:`stagecraft.components.metadata.manifest`."""
-
 HIGHEST = 2**63 - 1  # TensorFlow Serving stores a version as int64
 _TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
 _ABANDONED = 24 * 3600  # seconds after its last change until such a folder counts as abandoned
@@ -65,21 +62,20 @@ class DamagedCopyError(UserError):
 def damages_of(version: str) -> list[Damage]:
     """The files of a version that are not those that the Pusher wrote.
 
-    Empty for a version of another program or an earlier Stagecraft, without ``pushed_files.json``.
+    Empty for a version of another program or an earlier Stagecraft, without ``.manifest.json``.
     """
-    content = filesystem.read(posixpath.join(version, FILES))
+    content = filesystem.read(posixpath.join(version, manifest.FILE))
     if content is None:
         return []
     try:
         return manifest.compare(version, content.decode(), thorough=True)
     except (ValueError, TypeError):
-        return [Damage(FILES, manifest.File(0), manifest.File(len(content)))]
+        return [Damage(manifest.FILE, None, manifest.File(len(content)))]
 
 
 def check_copy(folder: str, files: Manifest) -> None:
     """Reads a copy of a model back; raises DamagedCopyError if it differs from the model."""
-    copied = {name: each._replace(changed=0) for name, each in files.items()}
-    if damages := manifest.compare(folder, manifest.text_of(copied), thorough=True):
+    if damages := manifest.compare(folder, manifest.text_of(files), thorough=True):
         raise DamagedCopyError(folder, damages)
 
 
@@ -179,8 +175,7 @@ def _upload(
 
 
 def _sign(version: str, pushed_by: owner.Owner | None, files: Manifest) -> None:
-    text = manifest.text_of({name: each._replace(changed=0) for name, each in files.items()})
-    io_utils.write_string_file(posixpath.join(version, FILES), text)
+    io_utils.write_string_file(posixpath.join(version, manifest.FILE), manifest.text_of(files))
     if pushed_by is not None:
         text = json.dumps(dict(pushed_by), indent=1)
         io_utils.write_string_file(posixpath.join(version, owner.FILE), text)

@@ -101,6 +101,29 @@ def test_an_artifact_without_a_manifest_passes(artifact):
     assert damage(artifact) is None
 
 
+MAIN = {
+    "Model": "Format-Serving/saved_model.pb",
+    "TransformGraph": "transform_fn/saved_model.pb",
+    "ExampleStatistics": "Split-train/FeatureStats.pb",
+    "ExampleAnomalies": "Split-train/SchemaDiff.pb",
+    "Schema": "schema.pbtxt",
+}
+
+
+@pytest.mark.parametrize("kind", MAIN)
+def test_an_empty_main_file_has_a_name_without_a_manifest(tmp_path, kind):
+    artifact = getattr(standard_artifacts, kind)()
+    artifact.uri = str(tmp_path)
+    path = tmp_path / MAIN[kind]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("content")
+    (path.parent / "other").touch()
+    assert damage(artifact) is None
+    path.write_text("")
+    error = damage(artifact)
+    assert (error.file, error.kind) == (str(path), kind)
+
+
 def many_shards(folder: pathlib.Path):
     artifact = standard_artifacts.Examples()
     artifact.uri, artifact.split_names = str(folder), '["train"]'
@@ -165,16 +188,17 @@ def test_other_files_than_records_have_no_count(tmp_path):
     (tmp_path / "Split-train" / "data.gz").write_bytes(gzip.compress(b"PAR1" * 20))
     manifest.add(artifact.mlmd_artifact, artifact.type_name)
     held = json.loads(artifact.get_string_custom_property(manifest.PROPERTY))
-    assert [records for _, _, records, _ in held.values()] == [None, None]
+    assert [records for _, _, records in held.values()] == [None, None]
 
 
 def test_large_artifacts_are_read_again_only_where_they_changed(artifact, monkeypatch):
     monkeypatch.setattr(manifest, "_READ_AGAIN", 0)
+    artifact.mlmd_artifact.create_time_since_epoch = time.time_ns() // 10**6 + 1
     path = files(artifact.uri)[0]
     WAYS["one bit"](path)  # as of a disk: no time tells
     assert damage(artifact) is None
     assert damage(artifact, thorough=True).file == str(path)
-    path.touch()
+    os.utime(path, (time.time() + 2, time.time() + 2))
     assert damage(artifact).file == str(path)
 
 

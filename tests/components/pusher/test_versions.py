@@ -14,7 +14,7 @@ from stagecraft.components.pusher.versions import HIGHEST, next_version, write_v
 from stagecraft.schemas.errors import UserError
 
 FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "assets/a.txt")
-PUSHED = {*FILES, versions.FILES}
+PUSHED = {*FILES, ".manifest.json"}
 
 
 @pytest.fixture

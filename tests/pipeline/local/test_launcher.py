@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import pathlib
+import time
 
 import pytest
 from damages import WAYS, files, fill
@@ -191,7 +192,9 @@ def test_an_error_that_comes_of_damage_names_the_file(launched, tmp_path, monkey
     """Also of a file that was not read again, because it is large and seems unchanged."""
     monkeypatch.setattr(manifest, "_READ_AGAIN", 0)
     inputs = inputs_of("Trainer", tmp_path)
-    path = files(inputs["transform_graph"][0].uri)[0]
+    [graph] = inputs["transform_graph"]
+    graph.mlmd_artifact.create_time_since_epoch = time.time_ns() // 10**6 + 1
+    path = files(graph.uri)[0]
     WAYS["one bit"](path)
     operator, _, error = run(launched("Trainer"), inputs, tmp_path, lambda: 1 / 0)
     assert operator.ran
