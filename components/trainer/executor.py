@@ -51,6 +51,7 @@ class Executor(GenericExecutor):
         # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
+        manifest.check(input_dict)
         settings = training_properties.read(
             hyperparameters.override(exec_properties, _found(input_dict)), "Trainer"
         )

@@ -12,7 +12,7 @@ from tfx.types import standard_artifacts
 
 from stagecraft.components.fingerprints import code_fingerprint
 from stagecraft.components.metadata import manifest
-from stagecraft.components.metadata.manifest import DamagedArtifactError
+from stagecraft.components.metadata.manifest import Damage, DamagedArtifactError, File
 
 TYPES = ("Examples", "Model")
 
@@ -231,3 +231,22 @@ def test_in_an_object_store(tmp_path, folder_store, monkeypatch):
     assert damage(artifact) is None
     WAYS["cut"](path)
     assert damage(artifact).file == "minio://bucket/model/saved.pb"
+
+
+WHOLE, LESS = File(565_200, "0" * 64, 180), File(376_800, "1" * 64, 120)
+DAMAGES = {
+    "missing": Damage("Split-train/data-00001", WHOLE, None),
+    "cut": Damage("Split-train/data-00001", WHOLE, LESS),
+    "changed": Damage("Split-train/data-00001", WHOLE, WHOLE._replace(sha256="2" * 64)),
+    "additional": Damage("Split-train/data-00002", None, WHOLE),
+    "empty": Damage("saved_model.pb", File(0), File(0)),
+    "list": Damage(manifest.FILE, File(0), None),
+    "value": Damage("", File(10), File(8)),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_the_message(name, messages):
+    again = "Make it again with --from CsvExampleGen."
+    others = [DAMAGES["missing"]] * (name == "cut")
+    messages.check(DamagedArtifactError("/out/1", "Examples", [DAMAGES[name], *others], again))
