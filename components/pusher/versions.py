@@ -62,13 +62,14 @@ class DamagedCopyError(UserError):
 def damages_of(version: str) -> list[Damage]:
     """The files of a version that are not those that the Pusher wrote.
 
-    Empty for a version of another program or an earlier Stagecraft, without ``.manifest.json``.
+    Empty for a version of another program or an earlier Stagecraft, without ``.manifest.json``. In
+    an object store, compares only sizes if the version is larger than 64 MiB.
     """
     content = filesystem.read(posixpath.join(version, manifest.FILE))
     if content is None:
         return []
     try:
-        return manifest.compare(version, content.decode(), thorough=True)
+        return manifest.compare(version, content.decode())
     except (ValueError, TypeError):
         return [Damage(manifest.FILE, None, manifest.File(len(content)))]
 

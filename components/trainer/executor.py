@@ -51,7 +51,6 @@ class Executor(GenericExecutor):
         # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
-        manifest.check(input_dict)
         settings = training_properties.read(
             hyperparameters.override(exec_properties, _found(input_dict)), "Trainer"
         )
@@ -74,6 +73,7 @@ class Executor(GenericExecutor):
                 settings, input_dict, output_dict, exec_properties["checkpoint_root"]
             ) as job_folder,
         ):
+            manifest.check(input_dict)  # or their copies, which the pods read
             super().Do(
                 input_dict,
                 output_dict,
