@@ -23,8 +23,8 @@ import os
 import posixpath
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stagecraft.components.fingerprints.code_fingerprint import file_digest
 from stagecraft.components.object_store import filesystem
@@ -58,7 +58,10 @@ _FRAME = 8 + 4 + 4
 
 _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20  # bytes
-_THREADS = 4
+_REQUESTS = 8  # at once, to an object store
+
+
+_T = TypeVar("_T")
 
 
 class File(NamedTuple):
@@ -228,8 +231,7 @@ def describe(uri: str, kind: str = "") -> dict[str, File]:
         count, whole = _records(paths[name]) if counts else (0, False)
         return File(found[name].size, file_digest(paths[name]), count if whole else None)
 
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return dict(zip(paths, pool.map(read, paths), strict=True))
+    return dict(zip(paths, _mapped(read, paths, remote=remote), strict=True))
 
 
 def text_of(files: Manifest) -> str:
@@ -280,8 +282,8 @@ def compare(
         records = None if wanted.records is None or remote else _records(path)[0]
         return Damage(name, wanted, File(size, file_digest(path), records))
 
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        damages = [each for each in pool.map(differing, sorted(expected)) if each]
+    found = _mapped(differing, sorted(expected), remote="://" in uri)
+    damages = [each for each in found if each]
     if kind == _EXAMPLES:
         damages += [
             Damage(name, None, File(_size_and_time(paths[name])[0]))
@@ -290,6 +292,14 @@ def compare(
             if name.startswith("Split-") and not posixpath.basename(name).startswith(".")
         ]
     return damages
+
+
+def _mapped(function: Callable[[str], _T], names: Iterable[str], *, remote: bool) -> list[_T]:
+    """The results for all names; a store is asked for several at once."""
+    if not remote:
+        return [function(name) for name in names]
+    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(function, names))
 
 
 def _miscounted(files: Manifest, artifact: metadata_store_pb2.Artifact) -> list[Damage]:
