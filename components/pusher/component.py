@@ -13,10 +13,10 @@ class Pusher(component.Pusher):
 
     It has the inputs, outputs and arguments of ``tfx.components.Pusher``. A version is the time in
     seconds, or the highest version plus one: a clock that was set back does not hide a new model.
-    The Pusher compares the model with the digests that the Trainer recorded, copies it to a temporary
-    folder, reads the copy back, and renames the folder. An object store cannot rename: there, the
-    Pusher writes ``saved_model.pb`` last, and removes a failed push. ``.manifest.json`` in a version
-    has size and SHA-256 of each pushed file.
+    The Pusher compares the model with the digests that the Trainer recorded, copies it to a
+    temporary folder, reads the copy back, and renames the folder. An object store cannot rename:
+    there, the Pusher writes ``saved_model.pb`` last, and removes a failed push. The file
+    ``.manifest.json`` in a version has the size and the SHA-256 of each pushed file.
 
     ``custom_config={"pushed_by": {"name": "my-pipeline"}}`` names the pipeline. The Pusher then
     writes ``pushed_by.json`` into each version, and refuses a folder whose newest version another
