@@ -282,8 +282,8 @@ def compare(
         records = None if wanted.records is None or remote else _records(path)[0]
         return Damage(name, wanted, File(size, file_digest(path), records))
 
-    found = _mapped(differing, sorted(expected), remote="://" in uri)
-    damages = [each for each in found if each]
+    compared = _mapped(differing, sorted(expected), remote="://" in uri)
+    damages = [each for each in compared if each]
     if kind == _EXAMPLES:
         damages += [
             Damage(name, None, File(_size_and_time(paths[name])[0]))
