@@ -57,6 +57,15 @@ def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output):
     assert "no blessed model" not in done.stderr
 
 
+def test_a_served_version_that_is_gone_is_pushed_again(output, tmp_path):
+    (output / "serving" / _versions(output)[-1]).rename(tmp_path / "moved")
+    done = run(output)
+    assert done.code == 0, done.stderr
+    assert done.states["Trainer"] == "cached" and done.states["Pusher"] == "done"
+    assert os.path.exists(f"{done.result['pushed']}/saved_model.pb")
+    assert any("is gone" in note for note in done.result["notes"])
+
+
 @pytest.mark.parametrize(
     ("pattern", "way", "start"),
     [
@@ -79,15 +88,6 @@ def test_a_step_names_a_damaged_input(output, pattern, way, start):
     assert f"--from {maker}" in done.result["error"]
     assert done.states[start] == "failed"
     assert _versions(output) == before
-
-
-def test_a_served_version_that_is_gone_is_pushed_again(output, tmp_path):
-    (output / "serving" / _versions(output)[-1]).rename(tmp_path / "moved")
-    done = run(output)
-    assert done.code == 0, done.stderr
-    assert done.states["Trainer"] == "cached" and done.states["Pusher"] == "done"
-    assert os.path.exists(f"{done.result['pushed']}/saved_model.pb")
-    assert any("is gone" in note for note in done.result["notes"])
 
 
 def test_a_lost_store_mixes_nothing(output):
