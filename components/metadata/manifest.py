@@ -17,6 +17,7 @@ import concurrent.futures
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import mmap
 import os
@@ -135,12 +136,12 @@ class DamagedArtifactError(UserError):
         self.uri, self.kind, self.damages = uri, kind, tuple(damages)
 
 
-Remedy = Callable[[str, "types.Artifact"], tuple[str, str]]
-"""From an input key and its damaged artifact to ``remedy`` and ``suggestion`` of the error."""
+Remedy = Callable[["types.Artifact"], tuple[str, str]]
+"""From a damaged artifact to ``remedy`` and ``suggestion`` of the error."""
 
 
-def _make_again(key: str, artifact: types.Artifact) -> tuple[str, str]:
-    del key, artifact
+def _make_again(artifact: types.Artifact) -> tuple[str, str]:
+    del artifact
     return "Run the step that made it again.", ""
 
 
@@ -159,17 +160,15 @@ def check(
 
     Args:
         artifacts: by input key.
+        remedy: gives the advice of the error.
         thorough: compares all digests, whatever the size.
 
     Raises:
         DamagedArtifactError: as said.
     """
-    for key, each in artifacts.items():
-        for artifact in each:
-            if damages := damages_of(artifact, thorough=thorough):
-                raise DamagedArtifactError(
-                    artifact.uri, artifact.type_name, damages, *remedy(key, artifact)
-                )
+    for artifact in itertools.chain(*artifacts.values()):
+        if damages := damages_of(artifact, thorough=thorough):
+            raise DamagedArtifactError(artifact.uri, artifact.type_name, damages, *remedy(artifact))
 
 
 def damages_of(artifact: types.Artifact, *, thorough: bool = False) -> list[Damage]:

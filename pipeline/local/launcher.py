@@ -131,7 +131,7 @@ class ReportingLauncher(launcher.Launcher):
             self._publish_failed_execution(info.execution_id, [])
             raise
 
-    def _remedy(self, key: str, artifact: Artifact) -> tuple[str, str]:
+    def _remedy(self, artifact: Artifact) -> tuple[str, str]:
         """How to get a whole artifact, depending on whether a step of this run made it."""
         run_id = self._pipeline_runtime_spec.pipeline_run_id.field_value.string_value
         with self._mlmd_connection as metadata:

@@ -55,8 +55,8 @@ def compared() -> Iterator[None]:
         tfx_utils.translate_executor_output = write
 
 
-def _remedy(key: str, artifact: Artifact) -> tuple[str, str]:
-    del key, artifact
+def _remedy(artifact: Artifact) -> tuple[str, str]:
+    del artifact
     return (
         "Restore its files; or run the pipeline under another name, which reuses no cached result."
     ), "--set name=…"
