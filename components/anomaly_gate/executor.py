@@ -18,6 +18,7 @@ from stagecraft.components.anomaly_gate import checks
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.layout import FILE_NAME
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
+from stagecraft.components.metadata import manifest
 from stagecraft.schemas import missing_features
 from stagecraft.schemas.errors import UserError
 
@@ -39,6 +40,7 @@ class Executor(base_executor.BaseExecutor):
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """See the component."""
+        manifest.check(input_dict)
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])

@@ -14,6 +14,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.components.evaluator import baseline_check, without_autograph
+from stagecraft.components.metadata import manifest
 from stagecraft.schemas import missing_features
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -36,8 +37,10 @@ class Executor(executor.Executor):
 
         Raises:
             BaselineError: a metric has a bound for its change, but the baseline cannot be compared.
+            DamagedArtifactError: a model or the examples changed after a step made them.
             MissingFeatureError: a slice is no feature of the schema. TFMA would leave it out.
         """
+        manifest.check(input_dict)
         config = config_pb2.EvalConfig()
         proto_utils.json_to_proto(exec_properties.get("eval_config") or "{}", config)
         if input_dict.get("schema"):

@@ -21,6 +21,7 @@ from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.content import Content, Source
 from stagecraft.components.example_gen.shards import Plan, WriteShard
+from stagecraft.components.metadata import manifest
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -73,6 +74,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples.set_string_custom_property(
             driver.FINGERPRINT, str(exec_properties[driver.FINGERPRINT])
         )
+        manifest.add(examples.mlmd_artifact, examples.type_name)
 
     def _write(self, plan: Plan, total: int) -> None:
         for folder in (*plan.folders.values(), plan.scratch):

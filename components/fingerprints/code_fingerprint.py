@@ -20,6 +20,7 @@ import os
 import pathlib
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -239,13 +240,41 @@ def _parse(source: bytes, origin: str) -> ast.Module:
 # Digests of files and folders: artifacts and weights are identified by content.
 
 
+_Signature = tuple[int, int, int, int]
+_known: dict[str, tuple[_Signature, str]] = {}
+"""Digests of local files that this process has read."""
+
+_CLOCK_NS = 100_000_000
+"""Nanoseconds by which the times of files may lag behind the clock. A file that changed just before
+it was read may change again without another time."""
+
+
 def file_digest(path: str) -> str:
-    """SHA-256 of a file's content, 64 hexadecimal digits; ``path`` may be an address."""
+    """SHA-256 of a file's content, 64 hexadecimal digits; ``path`` may be an address.
+
+    Reads a local file again only if its size, times or inode differ from those at the last reading.
+    """
+    begin = time.time_ns()
+    before = _signature(path)
+    known = _known.get(path)
+    if before and known and known[0] == before:
+        return known[1]
     digest = hashlib.sha256()
     with _opened(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
-    return digest.hexdigest()
+    found = digest.hexdigest()
+    if before and before == _signature(path) and max(before[1:3]) < begin - _CLOCK_NS:
+        _known[path] = before, found
+    return found
+
+
+def _signature(path: str) -> _Signature | None:
+    """What tells versions of a local file apart; None for an address."""
+    if "://" in path:
+        return None
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def folder_digest(folder: str) -> str:

@@ -60,11 +60,7 @@ class RunMetadata:
 
     def node(self, execution: metadata_store_pb2.Execution) -> str:
         """ID of the pipeline's node that an execution belongs to; empty if unknown."""
-        # TFX names a node's context PIPELINE.NODE.
-        for context in self._store.get_contexts_by_execution(execution.id):
-            if context.type == "node":
-                return str(context.name.partition(".")[2])
-        return ""
+        return node_of(self._store, execution.id)
 
     def original(
         self, execution: metadata_store_pb2.Execution
@@ -95,6 +91,24 @@ def run_contexts(metadata_db: str | os.PathLike[str]) -> list[metadata_store_pb2
     """Contexts of all runs in an SQLite file, newest first."""
     contexts = file.open_store(metadata_db).get_contexts_by_type(_RUN)
     return sorted(contexts, key=lambda context: -int(context.id))
+
+
+def producer(store: ml_metadata.MetadataStore, artifact_id: int) -> str:
+    """ID of the pipeline's node that made an artifact; empty if unknown."""
+    events = store.get_events_by_artifact_ids([artifact_id])
+    for event in sorted(filter(_is_output, events), key=lambda each: int(each.execution_id)):
+        if node := node_of(store, event.execution_id):
+            return node
+    return ""
+
+
+def node_of(store: ml_metadata.MetadataStore, execution_id: int) -> str:
+    """ID of the pipeline's node that an execution belongs to; empty if unknown."""
+    # TFX names a node's context PIPELINE.NODE.
+    for context in store.get_contexts_by_execution(execution_id):
+        if context.type == "node":
+            return str(context.name.partition(".")[2])
+    return ""
 
 
 def values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:

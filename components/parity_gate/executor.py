@@ -18,6 +18,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.metadata import manifest
 from stagecraft.components.parity_gate.layout import JSON, MARKDOWN
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
@@ -41,6 +42,7 @@ class Executor(base_executor.BaseExecutor):
         """See the component."""
         settings = training_properties.read(exec_properties, "ParityGate")
         training_properties.check_weights(exec_properties, settings)
+        manifest.check(input_dict)
         # Kubeflow passes numbers as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)

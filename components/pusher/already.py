@@ -13,10 +13,13 @@ from collections.abc import Iterator
 import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
+from tfx import types
 from tfx.dsl.io import fileio
+from tfx.types import standard_artifacts
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.pusher import owner
+from stagecraft.components.pusher import owner, versions
 from stagecraft.components.pusher.versions import Version, entries
 
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
@@ -35,7 +38,8 @@ def find(model: str, folder: str) -> Version | None:
     """The newest version, if it is the same model; else None.
 
     Two SavedModels are the same model if their weights and assets have the same bytes, and their
-    graphs differ only in the numbers of names.
+    graphs differ only in the numbers of names. A version whose files changed after its push is no
+    model.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
@@ -44,9 +48,34 @@ def find(model: str, folder: str) -> Version | None:
         if name is None:
             return None
         newest = Version(posixpath.join(folder, name), int(name))
-        return newest if _same(model, newest.path) else None
+        if not _same(model, newest.path) or versions.damages_of(newest.path):
+            return None
+        return newest
     except (OSError, tf.errors.OpError):  # such as a version that cannot be read
         return None
+
+
+def lost(pushed: types.Artifact) -> str:
+    """Why a PushedModel is not served any more: its version is gone or damaged. Empty: it is."""
+    if pushed.type_name != standard_artifacts.PushedModel.TYPE_NAME:
+        return ""
+    if not pushed.get_int_custom_property("pushed"):
+        return ""
+    version = pushed.get_string_custom_property("pushed_destination")
+    if "://" in version:
+        filesystem.register()
+    try:
+        if not fileio.isdir(version):
+            return f"{version} is gone"
+        if damages := versions.damages_of(version):
+            return f"{damages[0].path(version)} {damages[0]}"
+        signed = fileio.exists(posixpath.join(version, manifest.FILE))
+        # A version of an earlier Stagecraft is compared with the copy in the artifact.
+        if not signed and fileio.isdir(pushed.uri) and not _same(pushed.uri, version):
+            return f"{version} is damaged"
+    except (OSError, tf.errors.OpError) as error:
+        return f"{version} cannot be read ({error})"
+    return ""
 
 
 def _same(one: str, other: str) -> bool:

@@ -11,11 +11,14 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.pusher import already, owner
-from stagecraft.components.pusher.versions import explained, write_version
+from stagecraft.components.pusher.versions import check_copy, explained, write_version
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
+
+_MODELS = (standard_component_specs.MODEL_KEY, standard_component_specs.INFRA_BLESSING_KEY)
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ class Executor(executor.Executor):
         these name it, and ``already_pushed`` is 1.
 
         Raises:
+            DamagedArtifactError: the model is not the one that the Trainer wrote.
+            DamagedCopyError: a copy of the model differs from it.
             ForeignVersionError: the newest version is of another pipeline than ``pushed_by`` in
                 ``custom_config``.
             UserError: the model is missing, or cannot be written.
@@ -44,7 +49,9 @@ class Executor(executor.Executor):
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
+        manifest.check({key: each for key, each in input_dict.items() if key in _MODELS})
         model = self.GetModelPath(input_dict)
+        files = manifest.describe(model)
         folder = _folder(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY])
         pushed_by = _pushed_by(exec_properties)
         if pushed_by is not None:
@@ -52,8 +59,9 @@ class Executor(executor.Executor):
                 owner.check(folder, pushed_by)
         # Copy first: once the version exists, nothing can fail any more.
         io_utils.copy_dir(model, pushed.uri)
+        check_copy(pushed.uri, files)
         existing = already.find(model, folder)
-        version = existing or write_version(model, folder, pushed_by)
+        version = existing or write_version(model, folder, pushed_by, files)
         self._MarkPushed(pushed, version.path, str(version.number))
         if existing:
             pushed.set_int_custom_property(already.ALREADY, 1)

@@ -21,6 +21,8 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from stagecraft.components.metadata import manifest
+from stagecraft.components.metadata.manifest import Damage, Manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner
 from stagecraft.schemas.errors import UserError
@@ -40,6 +42,44 @@ class Version(NamedTuple):
     number: int
 
 
+class DamagedCopyError(UserError):
+    """A pushed copy that differs from the model, when the Pusher reads it back."""
+
+    def __init__(self, folder: str, damages: list[Damage]):
+        first = damages[0]
+        path = first.path(folder)
+        super().__init__(
+            f"{path}: {first}, although the Pusher has just copied it from the model. No version "
+            "was pushed. Check the disk or the object store, or choose another folder as "
+            "push.directory.",
+            setting="push.directory",
+            file=path,
+            record=first.name,
+        )
+        self.damages = tuple(damages)
+
+
+def damages_of(version: str) -> list[Damage]:
+    """The files of a version that are not those that the Pusher wrote.
+
+    Empty for a version of another program or an earlier Stagecraft, without ``.manifest.json``. In
+    an object store, compares only sizes if the version is larger than 64 MiB.
+    """
+    content = filesystem.read(posixpath.join(version, manifest.FILE))
+    if content is None:
+        return []
+    try:
+        return manifest.compare(version, content.decode())
+    except (ValueError, TypeError):
+        return [Damage(manifest.FILE, None, manifest.File(len(content)))]
+
+
+def check_copy(folder: str, files: Manifest) -> None:
+    """Reads a copy of a model back; raises DamagedCopyError if it differs from the model."""
+    if damages := manifest.compare(folder, manifest.text_of(files), thorough=True):
+        raise DamagedCopyError(folder, damages)
+
+
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
     """The number of a new version: the time (s since 1970), or the highest version plus one."""
     number = max(int(now), 1 + int(owner.newest(names) or 0))
@@ -53,14 +93,24 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     return number
 
 
-def write_version(model: str, folder: str, pushed_by: owner.Owner | None = None) -> Version:
-    """Copies a model to a folder as its highest version, atomically.
+def write_version(
+    model: str,
+    folder: str,
+    pushed_by: owner.Owner | None = None,
+    files: Manifest | None = None,
+) -> Version:
+    """Copies a model to a folder as its highest version, atomically, and reads the copy back.
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
 
     Args:
         pushed_by: written to the version; None: not known.
+        files: those of the model; None: as they are now.
+
+    Raises:
+        DamagedCopyError: the copy differs from ``files``.
+        UserError: the model is missing, or cannot be written.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
@@ -73,18 +123,20 @@ def write_version(model: str, folder: str, pushed_by: owner.Owner | None = None)
                 file=model,
                 suggestion="--fresh --from Trainer",
             )
+        files = manifest.describe(model) if files is None else files
         if "://" in folder:
-            return _upload(model, folder, main, pushed_by)
-        return _copy(model, folder, pushed_by)
+            return _upload(model, folder, main, pushed_by, files)
+        return _copy(model, folder, pushed_by, files)
 
 
-def _copy(model: str, folder: str, pushed_by: owner.Owner | None) -> Version:
+def _copy(model: str, folder: str, pushed_by: owner.Owner | None, files: Manifest) -> Version:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder)
     temporary = os.path.join(folder, _TEMPORARY + uuid.uuid4().hex)
     try:
         io_utils.copy_dir(model, temporary)
-        _sign(temporary, pushed_by)
+        check_copy(temporary, files)
+        _sign(temporary, pushed_by, files)
         while True:
             number = next_version(folder, os.listdir(folder), time.time())
             path = os.path.join(folder, str(number))
@@ -101,7 +153,9 @@ def _copy(model: str, folder: str, pushed_by: owner.Owner | None) -> Version:
         raise
 
 
-def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | None) -> Version:
+def _upload(
+    model: str, folder: str, main: list[str], pushed_by: owner.Owner | None, files: Manifest
+) -> Version:
     number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
     try:
@@ -109,9 +163,11 @@ def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | N
         io_utils.copy_dir(
             model, path, deny_regex_patterns=[re.escape(each) + "$" for each in paths]
         )
-        _sign(path, pushed_by)
+        check_copy(path, {name: each for name, each in files.items() if name not in main})
+        _sign(path, pushed_by, files)
         for each in paths:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
+        check_copy(path, {name: files[name] for name in main})
     except BaseException:
         with contextlib.suppress(OSError, UserError, tf.errors.OpError):
             fileio.rmtree(path)
@@ -119,7 +175,8 @@ def _upload(model: str, folder: str, main: list[str], pushed_by: owner.Owner | N
     return Version(path, number)
 
 
-def _sign(version: str, pushed_by: owner.Owner | None) -> None:
+def _sign(version: str, pushed_by: owner.Owner | None, files: Manifest) -> None:
+    io_utils.write_string_file(posixpath.join(version, manifest.FILE), manifest.text_of(files))
     if pushed_by is not None:
         text = json.dumps(dict(pushed_by), indent=1)
         io_utils.write_string_file(posixpath.join(version, owner.FILE), text)

@@ -18,7 +18,7 @@ from tfx.utils import io_utils, path_utils
 
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
-from stagecraft.components.metadata import component_runs
+from stagecraft.components.metadata import component_runs, manifest
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate.layout import JSON as PARITY
@@ -56,7 +56,10 @@ ROLES = (
 )
 """Roles of artifacts in a run, in order."""
 
-_HIDDEN = {"name", "producer_component", "state", "tfx_version", "type_name", "is_external"}
+_HIDDEN = {
+    *("name", "producer_component", "state", "tfx_version", "type_name", "is_external"),
+    manifest.PROPERTY,
+}
 """Properties that all artifacts have, or that the report shows elsewhere."""
 
 

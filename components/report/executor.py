@@ -13,6 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
+from stagecraft.components.metadata import manifest
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import model_card
@@ -27,6 +28,7 @@ class Executor(base_executor.BaseExecutor):
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """See the class."""
+        manifest.check(input_dict)
         data = collect(
             {role: inputs[0] for role, inputs in input_dict.items() if inputs},
             pipeline=exec_properties["pipeline_name"],

@@ -22,7 +22,7 @@ from tfx.utils import io_utils, json_utils, proto_utils
 from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
-from stagecraft.components.metadata import outputs
+from stagecraft.components.metadata import manifest, outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
@@ -74,6 +74,7 @@ class Executor(GenericExecutor):
                 settings, input_dict, output_dict, exec_properties["checkpoint_root"]
             ) as job_folder,
         ):
+            manifest.check(input_dict)  # or their copies, which the pods read
             super().Do(
                 input_dict,
                 output_dict,
@@ -95,6 +96,8 @@ class Executor(GenericExecutor):
             )
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)
+            for artifact in output_dict["model"]:  # before anything copies it
+                manifest.add(artifact.mlmd_artifact, artifact.type_name)
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.types import Artifact
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.run import Run
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.metadata.run_notes import Notes
@@ -37,7 +38,12 @@ _BEGINNING = 1 << 18
 
 
 def report_data(run: runs.RecordedRun) -> ReportData:
-    """The data about a run, complete or not."""
+    """The data about a run, complete or not.
+
+    Raises:
+        DamagedArtifactError: an artifact is damaged. A folder that is gone or empty is no damage:
+            somebody made room.
+    """
     metadata_db = str(layout.metadata_db(run.output))
     outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
     artifacts = {
@@ -46,6 +52,8 @@ def report_data(run: runs.RecordedRun) -> ReportData:
         if outputs.get(node, {}).get(key)
     }
     artifacts = _by_type(outputs) | artifacts
+    for artifact in artifacts.values():
+        _check(artifact)
     recorded = RunMetadata.open(metadata_db, run.id)
     notes = recorded.notes if recorded else Notes()
     collected = collect(
@@ -64,6 +72,21 @@ def report_data(run: runs.RecordedRun) -> ReportData:
         command=notes.command,
         log=_log(run),
     )
+
+
+def _check(artifact: Artifact) -> None:
+    damages = [
+        each
+        for each in manifest.damages_of(artifact)
+        if each.found is not None or _has_files(os.path.dirname(each.path(artifact.uri)))
+    ]
+    if damages:
+        remedy = "A report would not be of the run. Restore the file, or remove its folder."
+        raise manifest.DamagedArtifactError(artifact.uri, artifact.type_name, damages, remedy)
+
+
+def _has_files(folder: str) -> bool:
+    return os.path.isdir(folder) and bool(os.listdir(folder))
 
 
 def _by_type(outputs: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[str, Artifact]:

@@ -1,4 +1,4 @@
-"""TFX's launcher, which reports the state of each node."""
+"""TFX's launcher, which reports the state of each node, and compares files with manifests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants
-from tfx.orchestration.portable import data_types, launcher
+from tfx.orchestration.portable import data_types, launcher, outputs_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import execution_result_pb2
+from tfx.types import Artifact
 from tfx.types.standard_artifacts import ModelBlessing
 
-from stagecraft.components.metadata import component_runs
+from stagecraft.components.metadata import component_runs, manifest, run_metadata
 from stagecraft.pipeline.beam import cache_key, reduced_overhead
 from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
@@ -28,7 +29,8 @@ _State = metadata_store_pb2.Execution.State
 class ReportingLauncher(launcher.Launcher):
     """Launches a node, and emits ``node`` events before and after.
 
-    Its cache key has no Beam arguments that change no result.
+    Its cache key has no Beam arguments that change no result. It describes the outputs of a node by
+    :mod:`stagecraft.components.metadata.manifest`, and compares the inputs before and after.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,6 +61,7 @@ class ReportingLauncher(launcher.Launcher):
         try:
             with self._reduced_overhead():
                 info = super().launch()
+            self._check_resolved(info)
             state, figure = self._outcome(info)
         except (Exception, SystemExit) as error:
             if interrupt.requested():
@@ -88,6 +91,58 @@ class ReportingLauncher(launcher.Launcher):
                     metadata, prepared.execution_info.execution_id, prepared.contexts
                 )
         return prepared
+
+    def _run_executor(
+        self, execution_info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        """As in TFX; also compares inputs and describes outputs.
+
+        Raises:
+            DamagedArtifactError: an input is damaged, or became so while the executor read it.
+        """
+        inputs, outputs = execution_info.input_dict, execution_info.output_dict
+        manifest.check(inputs, self._remedy)
+        try:
+            written = super()._run_executor(execution_info)
+        except Exception:
+            if not interrupt.requested():
+                manifest.check(inputs, self._remedy, thorough=True)  # the cause, if it fails
+            raise
+        try:
+            manifest.check(inputs, self._remedy)
+            for key, artifacts in outputs.items():
+                finished = [each.mlmd_artifact for each in artifacts]
+                if key in written.output_artifacts:
+                    finished = written.output_artifacts[key].artifacts
+                for artifact in finished:
+                    manifest.add(artifact, artifacts[0].type_name)
+        except Exception:
+            outputs_utils.remove_output_dirs(outputs)
+            raise
+        return written
+
+    def _check_resolved(self, info: data_types.ExecutionInfo | None) -> None:
+        """Compares what a resolver found with its manifests; on an error, marks it failed."""
+        if self._system_node_handler is None or info is None or info.execution_id is None:
+            return
+        try:
+            manifest.check(info.output_dict, self._remedy)
+        except manifest.DamagedArtifactError:
+            self._publish_failed_execution(info.execution_id, [])
+            raise
+
+    def _remedy(self, artifact: Artifact) -> tuple[str, str]:
+        """How to get a whole artifact, depending on whether a step of this run made it."""
+        run_id = self._pipeline_runtime_spec.pipeline_run_id.field_value.string_value
+        with self._mlmd_connection as metadata:
+            run = run_metadata.RunMetadata.find(metadata.store, run_id)
+            if run is not None and artifact.id in {each.id for each in run.outputs()}:
+                made_by = run_metadata.producer(metadata.store, artifact.id)
+                return f"Make it again with --from {made_by}.", f"--from {made_by}"
+        return (
+            "An earlier run made it. Restore its files; or remove the folder, and a resolver takes "
+            "an older artifact."
+        ), ""
 
     def _publish_failed_execution(
         self,
@@ -138,7 +193,7 @@ def installed() -> Iterator[None]:
     stock = launcher.Launcher
     launcher.Launcher = ReportingLauncher
     try:
-        with partial_run.failures_respected():
+        with partial_run.cache_checked():
             yield
     finally:
         launcher.Launcher = stock

@@ -1,15 +1,16 @@
-"""Partial runs (``--from``, ``--to``): the earlier run that they reuse, and the cache.
+"""Partial runs (``--from``, ``--to``): the earlier run that they reuse; and results in the cache.
 
 ``--from Trainer`` runs the Trainer although the cache has its result. If that run is interrupted,
 the cache still has the older result, and a run without ``--from`` would take it. Therefore this
 module associates each execution with its cache key before the execution begins, as TFX does after
-its end. A cached result counts only if no later execution of the same key failed.
+its end. A cached result counts only if no later execution of the same key failed, if its files are
+whole, and if a pushed model is still served.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
@@ -17,8 +18,12 @@ from tfx.orchestration import metadata
 from tfx.orchestration.portable import cache_utils, partial_run_utils
 from tfx.orchestration.portable.mlmd import context_lib, execution_lib
 from tfx.proto.orchestration import pipeline_pb2
+from tfx.types import Artifact
 
+from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.components.pusher import already
+from stagecraft.pipeline.local import events
 from stagecraft.schemas.errors import UserError
 
 
@@ -87,8 +92,11 @@ def note_cache_key(
 
 
 @contextlib.contextmanager
-def failures_respected() -> Iterator[None]:
-    """In the block, TFX reuses no result that a later execution was meant to replace."""
+def cache_checked() -> Iterator[None]:
+    """In the block, TFX reuses no result that is damaged, or that a later execution replaces.
+
+    A ``note`` event names the damage.
+    """
     stock = cache_utils.get_cached_outputs
 
     def get_cached_outputs(
@@ -98,10 +106,26 @@ def failures_respected() -> Iterator[None]:
         newest = max(executions, key=lambda execution: int(execution.id), default=None)
         if newest is not None and newest.last_known_state == metadata_store_pb2.Execution.FAILED:
             return None
-        return stock(metadata_handle=metadata_handle, cache_context=cache_context)
+        outputs = stock(metadata_handle=metadata_handle, cache_context=cache_context)
+        if newest is None or outputs is None or not (why := _unusable(outputs)):
+            return outputs
+        node = run_metadata.node_of(metadata_handle.store, newest.id)
+        text = f"{node} runs again, although its result is in the cache: {why}"
+        events.emit("note", text, text=text)
+        return None
 
     cache_utils.get_cached_outputs = get_cached_outputs
     try:
         yield
     finally:
         cache_utils.get_cached_outputs = stock
+
+
+def _unusable(outputs: Mapping[str, Sequence[Artifact]]) -> str:
+    """Why a cached result cannot be used; empty if it can."""
+    for artifact in (each for artifacts in outputs.values() for each in artifacts):
+        if damages := manifest.damages_of(artifact):
+            return f"{damages[0].path(artifact.uri)} {damages[0]}"
+        if why := already.lost(artifact):
+            return why
+    return ""

@@ -23,7 +23,7 @@ from stagecraft.components.evaluator.evaluation import (
     short,
 )
 from stagecraft.components.evaluator.results import read_evaluation
-from stagecraft.components.pusher.already import ALREADY
+from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
 from stagecraft.schemas.errors import UserError
@@ -175,6 +175,10 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         fields["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:
         fields["pushed"] = pushed_to(outputs["Pusher"])
+        with contextlib.suppress(UserError):  # a store that cannot be reached now
+            # The Pusher of this run has just looked, unless the run skips it.
+            if why := lost(outputs["Pusher"]["pushed_model"][0]):
+                fields |= {"pushed": None, "not_pushed_because": why}
         fields["already_pushed"] = already_pushed(outputs["Pusher"])
     if "TrainingReport" in outputs:
         fields["report"] = page(outputs["TrainingReport"])

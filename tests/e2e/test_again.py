@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from damages import WAYS
 from support import TINY, run
 
 pytestmark = pytest.mark.slow
@@ -54,6 +55,39 @@ def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output):
     done = run(output)
     assert done.states["Trainer"] == "cached", done.states
     assert "no blessed model" not in done.stderr
+
+
+def test_a_served_version_that_is_gone_is_pushed_again(output, tmp_path):
+    (output / "serving" / _versions(output)[-1]).rename(tmp_path / "moved")
+    done = run(output)
+    assert done.code == 0, done.stderr
+    assert done.states["Trainer"] == "cached" and done.states["Pusher"] == "done"
+    assert os.path.exists(f"{done.result['pushed']}/saved_model.pb")
+    assert any("is gone" in note for note in done.result["notes"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "way", "start"),
+    [
+        ("Cifar10ExampleGen/examples/*/Split-eval/*-00001-of-*", "cut", "Evaluator"),
+        ("StatisticsGen/statistics/*/Split-train/*", "emptied", "AnomalyGate"),
+        ("Transform/transform_graph/*/transform_fn/saved_model.pb", "removed", "Trainer"),
+        ("Trainer/model/*/*/variables/variables.data*", "one bit", "Pusher"),
+    ],
+)
+def test_a_step_names_a_damaged_input(output, pattern, way, start):
+    path = max(output.glob(f"pipeline_root/{pattern}"), key=os.path.getmtime)
+    content = path.read_bytes()
+    before = _versions(output)
+    WAYS[way](path)
+    done = run(output, "--from", start)
+    path.write_bytes(content)
+    assert done.code == 1
+    assert str(path) in done.result["error"]
+    maker = path.relative_to(output / "pipeline_root").parts[0]
+    assert f"--from {maker}" in done.result["error"]
+    assert done.states[start] == "failed"
+    assert _versions(output) == before
 
 
 def test_a_lost_store_mixes_nothing(output):

@@ -138,7 +138,8 @@ def _not_recorded(steps: str) -> str:
 
 def _pushed(report: dict[str, Any]) -> str:
     if not report["pushed"]:
-        return "no"
+        why = report.get("not_pushed_because")
+        return f"no: {why}; push it again with --from Pusher" if why else "no"
     note = " (already: the newest version is this model)" if report.get("already_pushed") else ""
     return f"{report['pushed']}{note}"
 

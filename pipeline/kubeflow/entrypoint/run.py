@@ -23,7 +23,12 @@ from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
-from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, local_values
+from stagecraft.pipeline.kubeflow.entrypoint import (
+    addresses,
+    blessed_models,
+    local_values,
+    manifests,
+)
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
@@ -82,7 +87,8 @@ def run(
         rooted = beam.rooted(pipeline)
         beam_args = for_workers(beam_args)
         reduced = beam.reduced_overhead(beam_args)
-        with beam.in_process(), reduced, rooted, permanent_uris.copied(kept), restored:
+        copied, compared = permanent_uris.copied(kept), manifests.compared()
+        with beam.in_process(), reduced, rooted, copied, restored, compared:
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():

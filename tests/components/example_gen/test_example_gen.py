@@ -94,7 +94,7 @@ def test_the_files_are_as_tfx_expects(tiny):
         f"Split-{split}/data_tfrecord-{shard:05d}-of-00048"
         for split in ("train", "val", "eval")
         for shard in range(48)
-    }
+    } | {".manifest.json"}
     assert examples_utils.get_payload_format_string(examples) == "FORMAT_TF_EXAMPLE"
     # 27 examples in 48 files, read as TFX's own components read them.
     read = tfxio_utils.get_record_batch_factory_from_artifact([examples], ["test"])

@@ -1,9 +1,11 @@
 """The component, as a launcher runs it: TFX's spec, with another version directory."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from damages import WAYS
 from tfx import types
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
@@ -11,19 +13,32 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from stagecraft.components import Pusher
-from stagecraft.components.pusher import executor
+from stagecraft.components.metadata import manifest
+from stagecraft.components.metadata.manifest import DamagedArtifactError
+from stagecraft.components.pusher import already, executor
+from stagecraft.components.pusher.versions import DamagedCopyError
 from stagecraft.schemas.errors import UserError
 
+FILES = {"saved_model.pb": "a model", "variables/variables.data": "its weights"}
 CHANNEL = types.Channel(type=standard_artifacts.Model)
 
 
-def run(folder: pathlib.Path, *, blessed: int = 1, destination: str = "") -> Any:
-    """Runs the executor on ``folder/model``; the artifact it gives."""
+def run(
+    folder: pathlib.Path,
+    *,
+    blessed: int = 1,
+    destination: str = "",
+    spoil: Callable[[pathlib.Path], None] = lambda folder: None,
+) -> Any:
+    """Runs the executor on ``folder/model``, after ``spoil``; the artifact it gives."""
     model = standard_artifacts.Model()
     model.uri = str(folder / "model")
-    saved = folder / "model" / "Format-Serving" / "saved_model.pb"
-    saved.parent.mkdir(parents=True, exist_ok=True)
-    saved.write_text("a model")
+    for name, content in FILES.items():
+        path = folder / "model" / "Format-Serving" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    manifest.add(model.mlmd_artifact, model.type_name)
+    spoil(folder / "model" / "Format-Serving")
     blessing = standard_artifacts.ModelBlessing()
     blessing.set_int_custom_property("blessed", blessed)
     pushed = standard_artifacts.PushedModel()
@@ -86,10 +101,89 @@ def test_the_component_is_tfxs_with_another_executor():
 def test_a_model_that_is_there_is_not_pushed_again(tmp_path):
     first, second = run(tmp_path), run(tmp_path)
     (version,) = (tmp_path / "serving").iterdir()
-    for pushed, already in ((first, 0), (second, 1)):
+    for pushed, expected in ((first, 0), (second, 1)):
         assert pushed.get_int_custom_property("pushed") == 1
         assert pushed.get_string_custom_property("pushed_version") == version.name
-        assert pushed.get_int_custom_property("already_pushed") == already
+        assert pushed.get_int_custom_property("already_pushed") == expected
     (version / "saved_model.pb").write_text("another model")
     assert run(tmp_path).get_int_custom_property("already_pushed") == 0
     assert len(list((tmp_path / "serving").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_model_is_not_pushed(tmp_path, way, name):
+    """What was blessed is what is pushed, byte for byte."""
+    with pytest.raises(DamagedArtifactError) as caught:
+        run(tmp_path, spoil=lambda model: WAYS[way](model / name))
+    assert caught.value.file == str(tmp_path / "model" / "Format-Serving" / name)
+    assert not (tmp_path / "serving").exists()
+    assert not (tmp_path / "pushed").exists()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["pushed", "serving", "minio://bucket/serving"])
+def test_a_copy_is_read_back(tmp_path, monkeypatch, folder_store, way, name, place):
+    """A disk, a network or a full quota may lose what was written, and tell nobody."""
+    copy = fileio.copy
+    stored = place.startswith("minio")
+    folder = folder_store / "minio" / "bucket" / "serving" if stored else tmp_path / place
+
+    def damaging(source: str, target: str, overwrite: bool = False) -> None:
+        copy(source, target, overwrite=overwrite)
+        path = folder_store / target.replace("://", "/") if "://" in target else target
+        if folder in pathlib.Path(path).parents and target.endswith(name):
+            WAYS[way](pathlib.Path(path))
+
+    monkeypatch.setattr(fileio, "copy", damaging)
+    given = pusher_pb2.PushDestination.Filesystem(base_directory=place)
+    destination = proto_utils.proto_to_json(pusher_pb2.PushDestination(filesystem=given))
+    with pytest.raises(DamagedCopyError) as caught:
+        run(tmp_path, destination=destination if stored else "")
+    assert caught.value.record == name
+    assert [damage.name for damage in caught.value.damages] == [name]
+    serving = folder if stored else tmp_path / "serving"
+    assert [path for path in serving.rglob("*") if path.is_file()] == []
+
+
+def test_a_served_version_is_not_lost(tmp_path):
+    pushed = run(tmp_path)
+    assert already.lost(pushed) == ""
+    version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
+    (version / "model_card.md").write_text("of the TrainingReport")
+    assert already.lost(pushed) == ""
+    assert already.lost(run(tmp_path, blessed=0)) == ""
+
+
+@pytest.mark.parametrize("name", [*FILES, manifest.FILE])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_version_is_lost_and_pushed_again(tmp_path, way, name):
+    pushed = run(tmp_path)
+    version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
+    WAYS[way](version / name)
+    if (way, name) == ("removed", manifest.FILE):  # the model is whole
+        assert already.lost(pushed) == ""
+        return
+    assert str(version) in already.lost(pushed)
+    again = run(tmp_path)
+    assert again.get_int_custom_property("already_pushed") == 0
+    assert already.lost(again) == ""
+
+
+def test_a_version_that_is_gone_is_lost(tmp_path):
+    pushed = run(tmp_path)
+    version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
+    version.rename(tmp_path / "elsewhere")
+    assert already.lost(pushed) == f"{version} is gone"
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_version_of_an_earlier_release_is_compared_with_the_artifact(tmp_path, way, name):
+    pushed = run(tmp_path)
+    version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
+    (version / manifest.FILE).unlink()
+    assert already.lost(pushed) == ""
+    WAYS[way](version / name)
+    assert already.lost(pushed) == f"{version} is damaged"

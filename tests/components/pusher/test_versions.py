@@ -14,6 +14,7 @@ from stagecraft.components.pusher.versions import HIGHEST, next_version, write_v
 from stagecraft.schemas.errors import UserError
 
 FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "assets/a.txt")
+PUSHED = {*FILES, ".manifest.json"}
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_clock_set_back(model, tmp_path, monkeypatch):
     second = write_version(model, str(serving))
     assert second.number == first.number + 1
     assert second.path == str(serving / str(second.number))
-    assert files(pathlib.Path(second.path)) == set(FILES)
+    assert files(pathlib.Path(second.path)) == PUSHED
     assert len(os.listdir(serving)) == 2
 
 
@@ -122,7 +123,7 @@ def test_pushes_at_the_same_time(model, tmp_path):
         found = list(pool.map(lambda _: write_version(model, str(serving)), range(24)))
     assert len({version.number for version in found}) == 24
     assert {version.path for version in found} == {str(path) for path in serving.iterdir()}
-    assert all(files(pathlib.Path(version.path)) == set(FILES) for version in found)
+    assert all(files(pathlib.Path(version.path)) == PUSHED for version in found)
 
 
 @pytest.mark.parametrize("lost", ["all", "saved_model.pb"])
@@ -154,7 +155,7 @@ def test_an_object_store(model, store, monkeypatch, request):
         for parent, _, names in fileio.walk(second.path)
         for name in names
     }
-    assert copied == set(FILES)
+    assert copied == PUSHED
 
     copy, order = fileio.copy, []
 
@@ -177,5 +178,5 @@ def test_from_an_object_store_to_a_folder(model, folder_store, tmp_path):
     """As on Kubeflow with ``push.directory`` on a volume."""
     shutil.copytree(model, folder_store / "minio" / "bucket" / "model")
     version = write_version("minio://bucket/model", str(tmp_path / "serving"))
-    assert files(pathlib.Path(version.path)) == set(FILES)
+    assert files(pathlib.Path(version.path)) == PUSHED
     assert os.listdir(tmp_path / "serving") == [str(version.number)]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from artifacts import OUTPUTS, artifacts, training_inputs, training_properties
+from damages import WAYS
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
+from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
@@ -240,7 +242,7 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 def nothing(fn_args):
     folder = pathlib.Path(fn_args.serving_model_dir)
     folder.mkdir(parents=True)
-    (folder / "saved_model.pb").write_bytes(b"")
+    (folder / "saved_model.pb").write_text("a model")
 
 def noted(fn_args):
     nothing(fn_args)
@@ -302,6 +304,17 @@ def test_a_run_fn_without_a_record_publishes_its_model(
     assert "write_for" in caplog.text
     messages.check(figure("Trainer", {"model": [run.model]}))
     assert collect.read_training(run.model_run, run.model) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_model_has_the_digests_of_its_files(make_run, own, way):
+    run = make_run(run_fn=f"{own}.nothing")
+    run.do()
+    assert manifest.damages_of(run.model) == []
+    graph = pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb"
+    WAYS[way](graph)
+    [damage] = manifest.damages_of(run.model)
+    assert damage.path(run.model.uri) == str(graph)
 
 
 def test_a_run_fn_of_ones_own_writes_a_record(make_run, own):

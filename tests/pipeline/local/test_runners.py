@@ -10,11 +10,14 @@ import socket
 import subprocess
 
 import pytest
+from damages import WAYS
 from past_runs import executions
 from processes import signals
 from tfx.orchestration.pipeline import RunOptions
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.file import MetadataFileError
+from stagecraft.components.metadata.manifest import DamagedArtifactError
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.history import past_run, report, runs
@@ -228,6 +231,46 @@ def test_a_step_that_was_to_run_anew_still_runs_in_the_next_run(run, runner, how
     # Without --from: what Count made before must not be taken.
     assert run(runner=runner).states() == {"Make": "cached", "Count": "done", "Last": "done"}
     assert set(run(runner=runner).states().values()) == {"cached"}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_result_in_the_cache_is_not_used(run, runner, way, tmp_path):
+    run(runner=runner)
+    [file] = tmp_path.glob("pipeline_root/Make/made/*/half")
+    WAYS[way](file)
+    told = run(runner=runner)
+    assert told.states() == {"Make": "done", "Count": "done", "Last": "done"}
+    [note] = [event["text"] for event in told.events if event["kind"] == "note"]
+    assert note.startswith("Make runs again") and str(file) in note
+    assert set(run(runner=runner).states().values()) == {"cached"}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_partial_run_refuses_damaged_inputs(run, runner, way, tmp_path):
+    run(runner=runner)
+    [file] = tmp_path.glob("pipeline_root/Make/made/*/half")
+    WAYS[way](file)
+    with pytest.raises(Exception, match="half") as caught:  # Beam raises a RuntimeError
+        run(runner=runner, options=RunOptions(from_nodes=["Count"]))
+    assert run.recorder.states() == {"Count": "failed"}
+    if runner == "local":
+        assert isinstance(caught.value, DamagedArtifactError)
+        assert (caught.value.file, caught.value.suggestion) == (str(file), "--from Make")
+    assert "--from Make" in run.recorder.cause()
+    again = run(runner=runner, options=RunOptions(from_nodes=["Make"]))
+    assert again.states() == {"Make": "done", "Count": "done", "Last": "done"}
+
+
+def test_a_result_without_a_manifest_is_used(run, tmp_path, monkeypatch):
+    """Such as one of an earlier release."""
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "add", lambda *words: None)
+        run()
+    [file] = tmp_path.glob("pipeline_root/Make/made/*/half")
+    file.write_text("other")
+    assert set(run().states().values()) == {"cached"}
 
 
 EMBEDDED = ("beam.runner=flink", "beam.args=[--job_endpoint=embed, --parallelism=1]")

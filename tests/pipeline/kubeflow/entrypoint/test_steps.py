@@ -5,10 +5,14 @@ import pathlib
 from typing import Any
 
 import pytest
+from damages import WAYS, fill
 from executor_input import artifact, executor_input, schema
 from tfx.dsl.components.base import base_beam_executor, base_executor
 from tfx.dsl.io import fileio
+from tfx.types import standard_artifacts
 
+from stagecraft.components.metadata import manifest
+from stagecraft.components.metadata.manifest import DamagedArtifactError
 from stagecraft.components.object_store import tensorflow_files
 from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
@@ -157,6 +161,69 @@ def test_a_driver_looks_at_the_data_of_the_moment(store, tmp_path):
     [written] = invocation.output()["artifacts"]["examples"]["artifacts"]
     assert written["metadata"]["span"] == 2
     assert "input_fingerprint" in written["metadata"]
+
+
+class Copy(base_executor.BaseExecutor):
+    """Writes an output, and may damage its input or fail."""
+
+    act = staticmethod(lambda path: None)
+
+    def Do(self, input_dict, output_dict, exec_properties):
+        [model] = input_dict["model"]
+        Copy.act(pathlib.Path(model.uri) / "saved.pb")
+        for name, [output] in output_dict.items():
+            fileio.makedirs(output.uri)
+            with fileio.open(f"{output.uri}/{name}", "w") as file:
+                file.write(name)
+
+
+def _copy(tmp_path, text):
+    """Runs Copy on the launcher's copy of a model with a manifest; gives the output artifact."""
+    model = artifact(f"{RUN}/Trainer/salt/model", "tfx.Model", metadata={"manifest": text})
+    pushed = artifact(f"{RUN}/Copy/salt/pushed_model", "tfx.PushedModel")
+    given = executor_input(
+        tmp_path / "output_metadata.json", {}, {"model": model}, {"pushed_model": pushed}
+    )
+    invocation = Invocation(json.dumps(given), "{}", ["pushed_model"])
+    run(invocation, PIPELINE, f"{__name__}.Copy", {}, [])
+    [written] = invocation.output()["artifacts"]["pushed_model"]["artifacts"]
+    return written
+
+
+@pytest.fixture
+def model(store, tmp_path):
+    """Folder of the launcher's copy of a model, and the model's manifest."""
+    folder = tmp_path / "root" / "minio" / RUN.removeprefix("minio://") / "Trainer/salt/model"
+    folder.rmdir()
+    fill(standard_artifacts.Model(), folder)
+    return folder, manifest.store(str(folder), manifest.describe(str(folder)))
+
+
+def test_outputs_get_a_manifest(model, tmp_path):
+    _, text = model
+    written = _copy(tmp_path, text)
+    assert json.loads(written["metadata"]["manifest"])["pushed_model"][0] == len("pushed_model")
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "and the step fails"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_damaged_input_is_refused(model, tmp_path, monkeypatch, when, way):
+    folder, text = model
+    if when == "before":
+        WAYS[way](folder / "saved.pb")
+    elif when == "meanwhile":
+        monkeypatch.setattr(Copy, "act", staticmethod(WAYS[way]))
+    else:
+
+        def act(path):
+            WAYS[way](path)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(Copy, "act", staticmethod(act))
+    with pytest.raises(DamagedArtifactError) as caught:
+        _copy(tmp_path, text)
+    assert (caught.value.file, caught.value.kind) == (str(folder / "saved.pb"), "Model")
+    assert not (tmp_path / "output_metadata.json").exists()
 
 
 class Tell(base_executor.BaseExecutor):
