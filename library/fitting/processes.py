@@ -85,7 +85,8 @@ def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[Histo
 
         def check() -> None:
             for each in given_data:
-                each.check()
+                if each.error is not None:
+                    raise each.error
 
         log = stack.enter_context(open(folder / _LOG, "w", buffering=1))
         try:

@@ -70,8 +70,10 @@ class Source(abc.ABC):
             folder: for files.
         """
 
-    def check(self) -> None:
-        """Raises the error of a caller's function, if one has failed for another process."""
+    @property
+    def error(self) -> Exception | None:
+        """What the caller's functions raised while other processes read the data."""
+        return None
 
 
 class Arrays(Source):
@@ -300,10 +302,10 @@ class Batches(Source):
             vars(copy).update(vars(self) | {"_batches": self._server.remote, "_server": None})
             yield copy
 
-    def check(self) -> None:
-        """See :meth:`Source.check`."""
-        if self._server is not None:
-            self._server.check()
+    @property
+    def error(self) -> Exception | None:
+        """See :attr:`Source.error`."""
+        return None if self._server is None else self._server.error
 
     def _batch(self, size: int, rows: tuple[int, int], training: bool) -> Any:
         worker, workers = rows

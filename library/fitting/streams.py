@@ -151,11 +151,6 @@ class Server:
                 stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def check(self) -> None:
-        """Raises what the dataset raised, if it did."""
-        if self.error is not None:
-            raise self.error
-
     def _accept(self) -> None:
         with self._listener as listener:
             while True:
