@@ -65,7 +65,9 @@ def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[Histo
             stack.enter_context(each.sent(str(folder / str(number))))
             for number, each in enumerate(given_data)
         ]
-        sent = dataclasses.replace(training, data=data, validation=validation[0] if validation else None)
+        sent = dataclasses.replace(
+            training, data=data, validation=validation[0] if validation else None
+        )
         try:
             (folder / "training.pkl").write_bytes(pickles.dumps(sent))
         except Exception as error:  # whatever __reduce__ of a callback raises
