@@ -32,6 +32,8 @@ def test_a_warm_start_is_right_or_refused(tmp_path):
         "task.name=regression",
         f"task.args={{features: {features}, label: y}}",
         "train.model=linear",
+        "evaluate.min_accuracy=0",
+        "evaluate.thresholds={}",
         "parallel.strategy=one_device",
         "report.enabled=false",
     )

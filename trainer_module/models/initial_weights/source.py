@@ -49,7 +49,8 @@ checkpoint folder of a training, next to the steps."""
 
 def transform_graph(path: pathlib.Path) -> pathlib.Path | None:
     """The folder with the Transform graph of the weights at ``path``; None: there is none."""
-    folders = (path / "assets.extra", path.resolve().parent, path)
+    above = path.resolve().parents
+    folders = (path / "assets.extra", *above[:2], path)  # above[1] of a step that was replaced
     found = (folder / TRANSFORM_GRAPH for folder in folders)
     return next((each for each in found if (each / "transform_fn").is_dir()), None)
 
