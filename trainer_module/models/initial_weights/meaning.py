@@ -34,6 +34,9 @@ _CLOSE = 1e-5
 _MOST = 1 << 16
 """Numbers of one constant that are tried."""
 
+_MOST_ROWS = 4096
+"""Values that are tried one by one."""
+
 _SHOWN = 5
 
 _PARTS = (
@@ -131,30 +134,26 @@ def carried(
     if transform is None or before is None:
         return Carried(dict(weights), False)
     after = pathlib.Path(transform.transform_savedmodel_dir).parent
-    found = changes(before, after)
-    if found is None:
-        return Carried(dict(weights), False)
+    found = compare(before, after)
     inputs = _input_names(model)
     result, moved, refused = dict(weights), [], []
-    for change in found:
+    for change in found.changes:
         if change.feature not in features:
             continue
-        layers = _readers(model, change.feature) if change.feature in inputs else _heads(model)
-        if layers is not None and all(
-            is_skipped(w.path) for layer in layers for w in layer.weights
-        ):
+        readers = _readers(model, change.feature) if change.feature in inputs else _heads(model)
+        read = [weight.path for layer in readers or () for weight in layer.layer.weights]
+        if read and all(map(is_skipped, read)):
             continue
-        rows = [layer.embeddings.path for layer in layers or () if _is_embedding(layer)]
-        if change.ids is None or change.feature not in inputs or len(rows) < len(layers or "?"):
+        if change.ids is None or not readers or not all(each.by_rows for each in readers):
             refused.append(change)
             continue
         moved.append(change.feature)
-        for path in rows:
+        for path in read:
             if path in result and not is_skipped(path):
                 result[path] = _moved(result[path], change.ids)
     if refused:
         raise MeaningError(source, before, refused)
-    return Carried(result, True, tuple(moved))
+    return Carried(result, found.features is None or {*features} <= found.features, tuple(moved))
 
 
 def _moved(rows: np.ndarray, ids: Mapping[int, int]) -> np.ndarray:
@@ -169,30 +168,51 @@ def _input_names(model: keras.Model) -> list[str]:
     return [tensor.name for tensor in tf.nest.flatten(getattr(model, "inputs", None) or [])]
 
 
-def _readers(model: keras.Model, name: str) -> list[Any] | None:
-    """The layers that read an input; None: not known."""
-    found = []
-    for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, keras.layers.InputLayer):
-            continue
-        for node in layer._inbound_nodes:
-            read = node.arguments.keras_tensors
-            if any(getattr(tensor, "name", None) == name for tensor in read):
-                found.append(layer)
-                break
+class _Reader(NamedTuple):
+    """A layer whose weights meet an input, or make an output."""
+
+    layer: Any
+    by_rows: bool
+    """Whether it is an ``Embedding`` that takes the input itself."""
+
+
+def _readers(model: keras.Model, name: str) -> list[_Reader] | None:
+    """The first layers with weights after an input; None: not known."""
+    found: list[_Reader] = []
+    layers = [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if not isinstance(layer, keras.layers.InputLayer)
+    ]
+    reached = {id(tensor) for tensor in model.inputs if tensor.name == name}
+    given = set(reached)
+    for _ in layers:
+        before = len(reached)
+        for layer in layers:
+            for node in layer._inbound_nodes:
+                read = {id(tensor) for tensor in node.arguments.keras_tensors} & reached
+                if not read:
+                    continue
+                if not layer.weights:
+                    reached |= set(map(id, node.outputs))
+                elif all(each.layer is not layer for each in found):
+                    by_rows = type(layer) is keras.layers.Embedding and read <= given
+                    found.append(_Reader(layer, by_rows))
+        if len(reached) == before:
+            break
     return found or None
 
 
-def _heads(model: keras.Model) -> list[Any] | None:
+def _heads(model: keras.Model) -> list[_Reader] | None:
     """The last layers with weights before each output; None: not known."""
-    found: list[Any] = []
+    found: list[_Reader] = []
     for tensor in tf.nest.flatten(getattr(model, "outputs", None) or []):
         while True:
             operation = getattr(tensor, "_keras_history", (None,))[0]
             if operation is None:
                 return None
             if getattr(operation, "weights", []):
-                found.append(operation)
+                found.append(_Reader(operation, False))
                 break
             read = operation._inbound_nodes[0].arguments.keras_tensors
             if len(read) != 1:
@@ -201,12 +221,16 @@ def _heads(model: keras.Model) -> list[Any] | None:
     return found or None
 
 
-def _is_embedding(layer: Any) -> bool:
-    return type(layer) is keras.layers.Embedding
+class Comparison(NamedTuple):
+    """What two graphs make of the same raw values."""
+
+    changes: list[Change]
+    features: frozenset[str] | None
+    """Transformed features that were compared; None: all, since the graphs are the same."""
 
 
-def changes(before: pathlib.Path, after: pathlib.Path) -> list[Change] | None:
-    """The transformed features that two graphs make in different ways; None: cannot be compared.
+def compare(before: pathlib.Path, after: pathlib.Path) -> Comparison:
+    """Finds the transformed features that two graphs make in different ways.
 
     Args:
         before: folder that TensorFlow Transform wrote, of the weights.
@@ -215,7 +239,7 @@ def changes(before: pathlib.Path, after: pathlib.Path) -> list[Change] | None:
     pair = _Graph(before), _Graph(after)
     found = _of_classes(pair)
     if pair[0].structure == pair[1].structure:
-        return found
+        return Comparison(found, None)
     texts = sorted({text for graph in pair for text in graph.texts})
     numbers = np.unique(np.concatenate([graph.numbers for graph in pair]))
     probes: dict[str, _Probes] = {}
@@ -225,20 +249,23 @@ def changes(before: pathlib.Path, after: pathlib.Path) -> list[Change] | None:
         else:
             kind = pair[0].raw_spec[name].dtype.name if name in pair[0].raw_spec else "unknown"
             found.append(Change(name, name, "any value", kind, spec.dtype.name))
-    seen: set[str] = set()
-    groups = [{name: each} for name, each in probes.items()] + [_together(probes)]
-    for group in groups:
+    compared: set[str] = set()
+    whole = dict(probes)  # without features of which some values fail
+
+    def add(group: Mapping[str, _Probes]) -> None:
         outputs = [graph.features(group) for graph in pair]
-        if None in outputs:
-            if len(group) == 1 or len(groups) == 2:
-                return None
-            continue
-        old, new = outputs
-        for feature in sorted((old.keys() & new.keys()) - seen):
+        old, new = ({} if each is None else each for each in outputs)
+        for feature in sorted((old.keys() & new.keys()) - compared):
             if (change := _change(feature, group, old[feature], new[feature])) is not None:
                 found.append(change)
-        seen |= old.keys() & new.keys()
-    return found
+            compared.add(feature)
+
+    for name, each in probes.items():
+        add({name: each})
+        if any(name in graph.fragile for graph in pair):
+            del whole[name]
+    add(_together(whole))
+    return Comparison(found, frozenset(compared))
 
 
 class _Probes(NamedTuple):
@@ -353,7 +380,11 @@ class _Graph:
 
     def __init__(self, folder: pathlib.Path):
         output = tft.TFTransformOutput(str(folder))
-        self._loader = SavedModelLoader(output.transform_savedmodel_dir)
+        loader = SavedModelLoader(output.transform_savedmodel_dir)
+        # In a graph, features that depend on a missing one are not computed, and do not fail.
+        self._call = tf.function(loader.apply_transform_model, autograph=False)
+        self.fragile: set[str] = set()
+        """Raw features of which some values fail."""
         self._folder = pathlib.Path(output.transform_savedmodel_dir)
         self.raw_spec: Mapping[str, Any] = output.raw_feature_spec()
         proto = saved_model_pb2.SavedModel()
@@ -403,7 +434,8 @@ class _Graph:
     def features(self, probes: Mapping[str, _Probes]) -> dict[str, np.ndarray] | None:
         """The transformed features that depend on these raw features alone; None: they fail.
 
-        The last row of an optional feature has no value.
+        The last row has no value, if all features are optional. Of a single feature, a row that
+        fails becomes -1, such as that of a text that is no class.
         """
         specs = [self.raw_spec[name] for name in probes]
         optional = all(isinstance(spec, tf.io.VarLenFeature) for spec in specs)
@@ -412,20 +444,16 @@ class _Graph:
             for name, each in probes.items()
         }
         try:
-            made = self._loader.apply_transform_model(raw)
-        except Exception:  # such as a text that is no picture, or an unknown class
-            return self._one_by_one(raw) if len(probes) == 1 else None
-        return {name: _dense(value) for name, value in made.items()}
-
-    def _one_by_one(self, raw: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-        """Rows that fail become NaN or -1."""
-        [(name, values)] = raw.items()
-        if isinstance(values, tf.sparse.SparseTensor):
+            return {name: _dense(value) for name, value in self._call(raw).items()}
+        except Exception:  # whatever a preprocessing_fn raises
+            self.fragile |= probes.keys()
+        if len(probes) > 1 or optional:
             return None
+        [(name, values)] = raw.items()
         rows: list[dict[str, np.ndarray] | None] = []
-        for row in range(min(values.shape[0], 4096)):
+        for row in range(min(len(values), _MOST_ROWS)):
             try:
-                made = self._loader.apply_transform_model({name: values[row : row + 1]})
+                made = self._call({name: values[row : row + 1]})
                 rows.append({key: _dense(value) for key, value in made.items()})
             except Exception:  # see above
                 rows.append(None)
@@ -433,7 +461,7 @@ class _Graph:
         if first is None:
             return None
         blank = {key: np.full_like(value, -1) for key, value in first.items()}
-        return {key: np.concatenate([(row or blank)[key] for row in rows], axis=0) for key in first}
+        return {key: np.concatenate([(row or blank)[key] for row in rows]) for key in first}
 
     @staticmethod
     def _raw(spec: Any, values: np.ndarray, optional: bool) -> Any:

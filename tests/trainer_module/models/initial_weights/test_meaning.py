@@ -187,11 +187,12 @@ def test_class_names_of_pictures(tmp_path):
             ' annotation { tag: "image_shape=2x2x1" } }'
             'feature { name: "label" type: INT presence { min_fraction: 1 } shape {}'
             " int_domain { min: 0 max: 1 } }"
+            'feature { name: "id" type: BYTES presence { min_fraction: 1 } shape {} }'
             f'string_domain {{ name: "label_names" {values} }}'
         )
-        rows = [{"image": bytes(4), "label": 1}]
+        rows = [{"image": bytes(4), "label": 1, "id": b"1"}]
         folders.append(transformed(task, schema, rows, folder))
     graphs = [pathlib.Path(each.transform_savedmodel_dir).parent for each in folders]
-    [change] = meaning.changes(*graphs)
+    [change] = meaning.compare(*graphs).changes
     assert (change.before, change.after) == ("cat", "dog")
-    assert meaning.changes(graphs[0], graphs[0]) == []
+    assert meaning.compare(graphs[0], graphs[0]).changes == []
