@@ -148,6 +148,9 @@ class _Bar:
     def show(self, event: Event) -> None:
         if event.get("phase") == "warning":
             _log.warning(event["warning"])
+        if event.get("phase") == "wait":
+            text = "waiting for at most %s s: %s may still use %s"
+            _log.warning(text, event["seconds"], event["holder"], event["file"])
         if not self._verbose or event.get("phase") != "epoch":
             return
         logs = event["logs"]

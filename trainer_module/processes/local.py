@@ -113,6 +113,9 @@ def _show(event: Event) -> None:
         text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
         if event.get("phase") == "export":
             text, values = "exporting the model", []
+        if event.get("phase") == "wait":
+            text = "waiting for at most %s s: %s may still use %s"
+            values = [event["seconds"], event["holder"], event["file"]]
         if event.get("phase") == "precision":
             text, values = "precision %s: %s", [event["precision"], event["reason"]]
         _progress.info(text, *values, extra={"progress": fields})

@@ -27,6 +27,9 @@ def progress_text(event: Event) -> str:
         return f"resuming from step {done:,} of {total:,}{complete}"
     if phase == "precision":
         return f"precision {event['precision']}: {event['reason']}"
+    if phase == "wait":
+        waits = f"waiting for at most {duration(event['seconds'])}"
+        return f"{waits}: {event['holder']} may still use {event['file']}"
     if phase == "export":
         return "exporting the model"
     if phase == "job":
