@@ -1,6 +1,7 @@
 """ExampleGens of text, of image files by class, and of masks."""
 
 import json
+import os
 import pathlib
 import random
 import struct
@@ -162,6 +163,28 @@ def pictures(tmp_path):
     (folder / ".hidden").mkdir()
     (folder / "cat" / "notes.md").write_text("not a picture")
     return folder
+
+
+def test_class_folders_of_any_name(tmp_path):
+    """Names that a terminal obeys, and that a text proto does not take as they are."""
+    names = ["a\nb", "\x1b[31mred", "x\u202ey", 'quote"\\', "tab\t", "größe"]
+    for name in names:
+        path = tmp_path / "pictures" / name / "1.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(path)
+    schema = folders.write_schema(str(tmp_path / "pictures"), str(tmp_path / "cache"))
+    assert labels.class_names(schema) == tuple(sorted(names))
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path):
+    for name in (b"cat", b"d\xf6g"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(os.path.join(folder, b"1.png"))
+    with pytest.raises(UserError) as caught:
+        folders.listing(str(tmp_path))
+    assert caught.value.record == r"d\udcf6g/1.png"
+    str(caught.value).encode()
 
 
 def test_image_files_keep_their_bytes_and_classes(pictures, tmp_path):
