@@ -20,7 +20,7 @@ from stagecraft.fitting import epochs, job
 from stagecraft.fitting.history import History
 from stagecraft.fitting.training import Training, Weights
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import local, preemption
+from stagecraft.trainer_module.processes import isolation, local, preemption
 from stagecraft.trainer_module.processes.events import Event
 
 _LOG = "processes.log"
@@ -148,6 +148,8 @@ class _Bar:
     def show(self, event: Event) -> None:
         if event.get("phase") == "warning":
             _log.warning(event["warning"])
+        if event.get("phase") == "network":
+            _log.warning(isolation.warning(event["reason"]))
         if event.get("phase") == "wait":
             text = "waiting for at most %s s: %s may still use %s"
             _log.warning(text, event["seconds"], event["holder"], event["file"])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from stagecraft.pipeline.local.events import Event
 
-NOTICES = ("restart", "resume", "precision", "export", "wait")
+NOTICES = ("restart", "resume", "precision", "export", "wait", "network")
 """Phases of progress that happen once; views show them at once and keep them."""
 
 
