@@ -168,7 +168,7 @@ def _join(descriptors: Sequence[int], words: Sequence[str]) -> None:
     for descriptor in descriptors:
         _call("setns", descriptor, 0)
         os.close(descriptor)
-    os.execv(words[0], words)
+    os.execv(words[0], list(words))
 
 
 def _call(name: str, *arguments: int) -> None:

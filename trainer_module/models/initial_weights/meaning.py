@@ -314,8 +314,8 @@ def _change(
     count = len(next(iter(group.values())).values)
     rows = [np.reshape(part, [len(part), -1]) for part in (old, new)]
     if rows[0].shape != rows[1].shape or rows[0].dtype != rows[1].dtype:
-        shown = [f"{part.dtype} {list(part.shape[1:])}" for part in (old, new)]
-        return None if shown[0] == shown[1] else Change(feature, "", "any value", *shown)
+        before, after = (f"{part.dtype} {list(part.shape[1:])}" for part in (old, new))
+        return None if before == after else Change(feature, "", "any value", before, after)
     if rows[0].dtype.kind == "f":
         both = np.stack(rows).astype(np.float64)
         bound = _CLOSE * (1 + np.abs(both).max(axis=0, initial=0.0, where=np.isfinite(both)))
@@ -336,8 +336,9 @@ def _change(
     if alone and rows[0].dtype.kind in "iu" and rows[0].shape[1] == 1:
         ids = _ids(rows[0][:, 0], rows[1][:, 0], np.append(probes.unknown, True)[: len(old)])
     value = cleaned(", ".join(raw[:3]) or "a missing value", 80)
-    shown = [cleaned(str(_plain(part[row].flat[0])), 40) for part in rows]
-    return Change(feature, name if alone else "", value, *shown, ids)
+    column = int(np.flatnonzero(differs[row])[0])
+    before, after = (cleaned(str(_plain(part[row, column])), 40) for part in rows)
+    return Change(feature, name if alone else "", value, before, after, ids)
 
 
 def _plain(value: Any) -> Any:
