@@ -32,12 +32,11 @@ from stagecraft.trainer_module.processes import events, exit_codes, local, preem
 from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent
 
-
 _NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
 _CONNECTIONS = (
-    "; the file is not to blame: this process may open no more files (ulimit -n), or other users of "
-    "this machine keep many connections to its TensorFlow server (parallel.isolated)"
+    "; the file is not to blame: this process may open no more files (ulimit -n), or other users "
+    "of this machine keep many connections to its TensorFlow server (parallel.isolated)"
 )
 
 
