@@ -118,7 +118,7 @@ def test_a_process_that_leaves_holds_up_nobody(monkeypatch):
 def test_the_error_of_a_dataset_is_the_callers():
     def generate() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield X[:4], X[:4, 0]
-        raise ZeroDivisionError("of a generator")
+        raise ZeroDivisionError
 
     specs = tf.TensorSpec((4, 2)), tf.TensorSpec((4,))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
@@ -128,7 +128,7 @@ def test_the_error_of_a_dataset_is_the_callers():
         with pytest.raises(tf.errors.OpError):
             batches(sent)
         assert isinstance(source.error, tf.errors.OpError)
-        assert "ZeroDivisionError: of a generator" in str(source.error)
+        assert "ZeroDivisionError" in str(source.error)
 
 
 def test_workers_take_their_rows():
