@@ -130,6 +130,8 @@ def _show(event: Event) -> None:
             text, values = "exporting the model", []
         if event.get("phase") == "network":
             text, values = "%s", [isolation.warning(event["reason"])]
+        if event.get("phase") == "weights":
+            text, values = "%s", [event["note"]]
         if event.get("phase") == "wait":
             text = "waiting for at most %s s: %s may still use %s"
             values = [event["seconds"], event["holder"], event["file"]]

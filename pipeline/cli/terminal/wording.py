@@ -30,6 +30,8 @@ def progress_text(event: Event) -> str:
         return f"precision {event['precision']}: {event['reason']}"
     if phase == "network":
         return isolation.warning(event["reason"])
+    if phase == "weights":
+        return str(event["note"])
     if phase == "wait":
         waits = f"waiting for at most {duration(event['seconds'])}"
         return f"{waits}: {event['holder']} may still use {event['file']}"

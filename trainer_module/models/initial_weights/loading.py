@@ -35,6 +35,8 @@ Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
 
+_progress = logging.getLogger("stagecraft.progress")
+
 
 class Loaded(NamedTuple):
     """A report on the loaded weights."""
@@ -110,7 +112,10 @@ def read(
             values[variable.path] = _cast(weights_source.path, variable, values[variable.path])
     compared = None if transform is None else fitting.compared
     loaded = Loaded(train.initial_weights, len(values), len(variables), compared, fitting.features)
-    _log.info("%s, %s", loaded.note(), weights_source.kind.value)
+    note = loaded.note()
+    _log.info("%s, %s", note, weights_source.kind.value)
+    if transform is not None:
+        _progress.info("%s", note, extra={"progress": {"phase": "weights", "note": note}})
     return values, loaded
 
 

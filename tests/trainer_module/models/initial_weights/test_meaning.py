@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -167,10 +168,14 @@ def test_the_order_of_labels_is_refused(make, tmp_path):
     started(new, tmp_path / "model", initial_weights_skip="deep")
 
 
-def test_a_file_without_its_graph_is_told(make, model, tmp_path):
+def test_a_file_without_its_graph_is_told(make, model, tmp_path, caplog):
     model[0].save_weights(tmp_path / "alone.weights.h5")
-    _, note = started(make(OLD), tmp_path / "alone.weights.h5")
-    assert note.compared is False and "unknown" in note.note()
+    with caplog.at_level(logging.INFO, "stagecraft.progress"):
+        _, note = started(make(OLD), tmp_path / "alone.weights.h5")
+    assert note.compared is False
+    [shown] = [each.progress for each in caplog.records if hasattr(each, "progress")]
+    assert shown == {"phase": "weights", "note": note.note()}
+    assert len(note.note()) > len(note._replace(compared=True).note())
 
 
 def test_class_names_of_pictures(tmp_path):
