@@ -263,17 +263,14 @@ class Batches(Source):
         """See :meth:`Source.train`; the dataset begins again at its end."""
         dataset = self._batches.endless(first, rows)
         batch = self._batch(self.batch_size, rows, True)
-        return (
-            dataset.map(batch, tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
-            .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return self._batches.mapped(dataset, batch).apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
 
     def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.evaluate`; ``steps`` batches."""
         batch = self._batch(batch_size, rows, False)
-        dataset = self._batches.beginning(self.steps, rows)
-        return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+        return self._batches.mapped(self._batches.beginning(self.steps, rows), batch)
 
     def first_inputs(self, count: int) -> Any:
         """See :meth:`Source.first_inputs`; in the order of the dataset."""

@@ -42,6 +42,12 @@ class Local:
 
     dataset: tf.data.Dataset
 
+    def mapped(self, dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
+        """``dataset.map`` in the background."""
+        return dataset.map(function, tf.data.AUTOTUNE, deterministic=True).prefetch(
+            tf.data.AUTOTUNE
+        )
+
     def endless(self, first: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
         """Whole batches from number ``first`` on; the dataset begins again at its end."""
         return self.dataset.repeat().skip(first)
@@ -78,6 +84,14 @@ class Remote:
     begun: collections.Counter[bool] = dataclasses.field(default_factory=collections.Counter)
     """Iterations that this process has begun, by whether it shares them."""
 
+    def mapped(self, dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
+        """``dataset.map`` in the caller's thread.
+
+        The deletion of an iterator holds Python's lock, and waits for threads in the background.
+        They would wait for this lock, which the reader of the socket needs.
+        """
+        return dataset.map(function, deterministic=True)
+
     def endless(self, first: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
         """See :meth:`Local.endless`."""
         return self._dataset("endless", first, rows)
@@ -108,13 +122,14 @@ class Remote:
 def _read(address: str, request: _Request) -> Iterator[tuple[Any, ...]]:
     with Client(address) as connection:
         connection.send(request)
+        connection.send_bytes(b"next")
         while True:
-            connection.send_bytes(b"next")
             parts, failure = connection.recv()
             if failure:
                 raise RuntimeError(failure)
             if parts is None:
                 return
+            connection.send_bytes(b"next")  # the server makes it during the step
             yield parts
 
 
