@@ -2,7 +2,10 @@
 
 import itertools
 import json
+import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -113,6 +116,33 @@ def test_a_process_that_leaves_holds_up_nobody(monkeypatch):
         for each in [pool.submit(take, 0, 1), pool.submit(take, 1, 100)]:
             each.result(timeout=60)
     assert taken.count(1) == 100
+
+
+DELETE = """
+import pickle, sys
+from stagecraft.trainer_module.engines import feeding
+source = pickle.loads(open(sys.argv[1], "rb").read())
+for count in range(60):
+    iterator = feeding.on_host(source.train(0, (0, 1)))
+    for _ in range(count % 7):
+        next(iterator)
+    del iterator
+iterator = feeding.on_host(source.train(0, (0, 1)))
+next(iterator)  # it is there when the interpreter ends
+"""
+
+
+@pytest.mark.slow
+def test_iterators_end_at_once_in_the_middle_of_the_data(tmp_path):
+    """Deletion holds Python's lock, which a thread in the background would wait for."""
+    source = sources.Batches(pairs().batch(2))
+    path = os.pathsep.join(sys.path)
+    with source.sent("") as sent:
+        (tmp_path / "sent.pkl").write_bytes(pickles.dumps(sent))
+        words = [sys.executable, "-c", DELETE, str(tmp_path / "sent.pkl")]
+        environment = os.environ | {"PYTHONPATH": path}
+        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_the_error_of_a_dataset_is_the_callers():
