@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.example_gen.kinds.parquet import ParquetExampleGen
     from stagecraft.components.example_gen.kinds.text import TextExampleGen
     from stagecraft.components.import_schema import ImportSchema
+    from stagecraft.components.import_transform_graph import ImportTransformGraph
     from stagecraft.components.parity_gate.component import ParityGate
     from stagecraft.components.pusher.component import Pusher
     from stagecraft.components.report.component import TrainingReport
@@ -33,6 +34,7 @@ __all__ = [
     "Evaluator",
     "ImageFolderExampleGen",
     "ImportSchema",
+    "ImportTransformGraph",
     "LatestBlessedBaseline",
     "MaskExampleGen",
     "PackagedCsvExampleGen",
@@ -51,6 +53,7 @@ _HOMES = {
     "Evaluator": "evaluator.component",
     "ImageFolderExampleGen": "example_gen.kinds.image_folder",
     "ImportSchema": "import_schema",
+    "ImportTransformGraph": "import_transform_graph",
     "LatestBlessedBaseline": "baseline",
     "MaskExampleGen": "example_gen.kinds.masks",
     "PackagedCsvExampleGen": "example_gen.kinds.packaged_csv",

@@ -23,6 +23,7 @@ from stagecraft.components import (
     AnomalyGate,
     Evaluator,
     ImportSchema,
+    ImportTransformGraph,
     LatestBlessedBaseline,
     ParityGate,
     Pusher,
@@ -153,21 +154,7 @@ def assemble(
     )
 
     train_split, val_split, eval_split = splits
-    preprocessing_fn, transform_config = data.preprocessing(settings)
-    transform = nodes.add(
-        Transform(
-            examples=examples,
-            schema=schema,
-            preprocessing_fn=preprocessing_fn,
-            custom_config=transform_config,
-            splits_config=SplitsConfig(
-                analyze=[train_split],
-                transform=[train_split, val_split] if settings.transform.materialize else [],
-            ),
-            materialize=settings.transform.materialize,
-            disable_statistics=True,
-        )
-    )
+    transform = nodes.add(_transform(settings, examples, schema))
     transform.add_upstream_node(anomaly_gate)
 
     training_examples = (
@@ -266,6 +253,26 @@ def assemble(
         components=nodes.all(),
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,
+    )
+
+
+def _transform(settings: PipelineSettings, examples: Channel, schema: Channel) -> BaseNode:
+    """Transform, or an earlier graph in its place."""
+    if settings.transform.graph:
+        return ImportTransformGraph(settings.transform.graph, schema)
+    preprocessing_fn, config = data.preprocessing(settings)
+    train_split, val_split, _ = settings.data.splits
+    return Transform(
+        examples=examples,
+        schema=schema,
+        preprocessing_fn=preprocessing_fn,
+        custom_config=config,
+        splits_config=SplitsConfig(
+            analyze=[train_split],
+            transform=[train_split, val_split] if settings.transform.materialize else [],
+        ),
+        materialize=settings.transform.materialize,
+        disable_statistics=True,
     )
 
 

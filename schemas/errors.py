@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stagecraft.schemas.plain_text import visible
+
 
 class UserError(Exception):
     """Something outside this program is wrong, and the user can mend it.
@@ -32,7 +34,7 @@ class UserError(Exception):
             file: path or address of the file.
             record: the part of the file: a line, a column, a feature, a member of an archive.
         """
-        super().__init__(message)
+        super().__init__(visible(message, lines=True))
         self.setting = setting
         self.value = value
         self.suggestion = suggestion
@@ -60,7 +62,7 @@ class SettingError(UserError, ValueError):
         """
         advice = f"; use {use}" if use else ""
         super().__init__(
-            f"{setting}: {shown or value} {problem}{advice}",
+            f"{setting}: {visible(shown or str(value))} {problem}{advice}",
             setting=setting,
             value=value,
             suggestion=use,

@@ -23,3 +23,25 @@ def plain(text: str) -> str:
     """Text without escape sequences and control characters, and with ``\\n`` as line ends."""
     text = _NEW_LINE.sub("\n", _ESCAPES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
+
+
+_INVISIBLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Controls, line ends, characters without width, marks of direction, halves of characters."""
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Text with escapes in place of characters that a reader cannot see: ``a\\nb`` on one line.
+
+    Unlike :func:`plain`, two different texts stay different.
+
+    Args:
+        lines: whether line feeds and tabs stay as they are.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        return found[0] if lines and found[0] in "\n\t" else ascii(found[0])[1:-1]
+
+    return _INVISIBLE.sub(escaped, text)

@@ -11,6 +11,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
+from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -80,6 +81,8 @@ def run_fn(fn_args: Any) -> None:
         if choice:
             reporter.chosen(choice.precision, choice.reason)
         engine = make_engine(connected, devices, settings, context.total, context.build_model)
+        if chief:
+            meaning.keep(context.transform, context.checkpoints)
         loop = Loop(
             engine,
             checkpoints,

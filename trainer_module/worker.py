@@ -15,6 +15,7 @@ lost, or a server failed; 128 + n signal n.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import logging
@@ -30,6 +31,13 @@ from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
 from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent
+
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE)
+
+_CONNECTIONS = (
+    "; the file is not to blame: this process may open no more files (ulimit -n), or other users "
+    "of this machine keep many connections to its TensorFlow server (parallel.isolated)"
+)
 
 
 def main(task: str, descriptor: str | None = None) -> int:
@@ -83,7 +91,10 @@ def _classify(error: Exception) -> tuple[int, str]:
         return exit_codes.PREEMPTED, str(error)
     if _is_lost_peer(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
-    return exit_codes.PERMANENT, code_location.append(said(error), error, LIMIT)
+    message = code_location.append(said(error), error, LIMIT)
+    if _NO_DESCRIPTOR in message:
+        message += _CONNECTIONS
+    return exit_codes.PERMANENT, message
 
 
 def _is_lost_peer(error: Exception) -> bool:

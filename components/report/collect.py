@@ -34,6 +34,7 @@ from stagecraft.components.report.report_data import (
 )
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.plain_text import visible
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
@@ -85,7 +86,7 @@ def collect(
     names: tuple[str, ...] = ()
     schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
     if schema_path and task and task.class_label is not None:
-        names = labels.class_names(schema_path)
+        names = tuple(map(visible, labels.class_names(schema_path)))
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
     picture = labels.picture(schema_path) if schema_path else labels.Picture()

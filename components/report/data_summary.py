@@ -25,6 +25,7 @@ from stagecraft.components.report.report_data import (
 )
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.plain_text import visible
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.labels import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
@@ -132,14 +133,15 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
             found.append(
                 FeatureStatistics(
                     split=split,
-                    feature=feature_statistics.name_of(feature),
+                    feature=visible(feature_statistics.name_of(feature)),
                     kind=statistics_pb2.FeatureNameStatistics.Type.Name(feature.type).lower(),
                     count=count,
                     missing=missing,
                     summary=_summary(feature),
                     numbers=_numbers(feature.num_stats) if feature.HasField("num_stats") else {},
                     most_frequent={
-                        value.value: value.frequency for value in feature.string_stats.top_values
+                        visible(value.value): value.frequency
+                        for value in feature.string_stats.top_values
                     },
                 )
             )

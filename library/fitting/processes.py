@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
@@ -19,7 +20,7 @@ from stagecraft.fitting import epochs, job
 from stagecraft.fitting.history import History
 from stagecraft.fitting.training import Training, Weights
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import local, preemption
+from stagecraft.trainer_module.processes import isolation, local, preemption
 from stagecraft.trainer_module.processes.events import Event
 
 _LOG = "processes.log"
@@ -58,31 +59,50 @@ def run(training: Training) -> tuple[History, Weights]:
 def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[History, Weights]:
     made, settings = training.job, training.job.settings
     (folder / "given.pkl").write_bytes(packed)
-    stored = dataclasses.replace(
-        training,
-        data=training.data.stored(str(folder / "train")),
-        validation=training.validation and training.validation.stored(str(folder / "val")),
-    )
-    try:
-        (folder / "training.pkl").write_bytes(pickles.dumps(stored))
-    except Exception as error:  # whatever __reduce__ of a callback raises
-        raise UserError(
-            f"callbacks: cannot be sent to the chief's process: {error}; define their classes in "
-            "a module",
-            setting="callbacks",
-        ) from error
-    fn_args = types.SimpleNamespace(
-        custom_config={"settings": settings.flat(), "folder": str(folder)}
-    )
-    with open(folder / _LOG, "w", buffering=1) as log:
-        local.run_local(
-            _RUN,
-            fn_args,
-            settings.parallel,
-            write_log=_writer(log),
-            on_event=_Bar(training).show,
-            variables=local.import_path(),
+    given_data = [each for each in (training.data, training.validation) if each]
+    with contextlib.ExitStack() as stack:
+        data, *validation = [
+            stack.enter_context(each.sent(str(folder / str(number))))
+            for number, each in enumerate(given_data)
+        ]
+        sent = dataclasses.replace(
+            training, data=data, validation=validation[0] if validation else None
         )
+        try:
+            (folder / "training.pkl").write_bytes(pickles.dumps(sent))
+        except Exception as error:  # whatever __reduce__ of a callback raises
+            raise UserError(
+                f"callbacks: cannot be sent to the chief's process: {error}; define their classes "
+                "in a module",
+                setting="callbacks",
+            ) from error
+        fn_args = types.SimpleNamespace(
+            custom_config={"settings": settings.flat(), "folder": str(folder)}
+        )
+        bar = _Bar(training)
+
+        def on_event(event: Event) -> None:
+            check()
+            bar.show(event)
+
+        def check() -> None:
+            for each in given_data:
+                if each.error is not None:
+                    raise each.error
+
+        log = stack.enter_context(open(folder / _LOG, "w", buffering=1))
+        try:
+            local.run_local(
+                _RUN,
+                fn_args,
+                settings.parallel,
+                write_log=_writer(log),
+                on_event=on_event,
+                variables=local.import_path(),
+            )
+        except UserError:
+            check()  # the cause
+            raise
     result = (folder / "result.pkl").read_bytes()
     history, weights, made.builder.paths = cloudpickle.loads(result)
     return history, weights
@@ -128,6 +148,11 @@ class _Bar:
     def show(self, event: Event) -> None:
         if event.get("phase") == "warning":
             _log.warning(event["warning"])
+        if event.get("phase") == "network":
+            _log.warning(isolation.warning(event["reason"]))
+        if event.get("phase") == "wait":
+            text = "waiting for at most %s s: %s may still use %s"
+            _log.warning(text, event["seconds"], event["holder"], event["file"])
         if not self._verbose or event.get("phase") != "epoch":
             return
         logs = event["logs"]

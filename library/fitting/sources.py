@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.fitting import data_checks
+from stagecraft.fitting import data_checks, streams
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Spec
@@ -62,8 +63,17 @@ class Source(abc.ABC):
         """Examples of a batch of :meth:`evaluate` that copies fill up; 0: all batches are full."""
 
     @abc.abstractmethod
-    def stored(self, folder: str) -> Source:
-        """The same data in files, for other processes."""
+    def sent(self, folder: str) -> contextlib.AbstractContextManager[Source]:
+        """The same data for other processes of this machine, while the block runs.
+
+        Args:
+            folder: for files.
+        """
+
+    @property
+    def error(self) -> Exception | None:
+        """What the caller's functions raised while other processes read the data."""
+        return None
 
 
 class Arrays(Source):
@@ -162,7 +172,8 @@ class Arrays(Source):
         weights = (positions < there) * (self.batch_size / there)
         return Batch(inputs, tuple(targets), weights)
 
-    def stored(self, folder: str) -> Arrays:
+    @contextlib.contextmanager
+    def sent(self, folder: str) -> Iterator[Arrays]:
         """Writes each array to a ``.npy`` file."""
         os.makedirs(folder, exist_ok=True)
         paths = []
@@ -172,7 +183,7 @@ class Arrays(Source):
         copy = object.__new__(Arrays)
         vars(copy).update(vars(self))
         copy._parts = tf.nest.pack_sequence_as(self._parts, paths)
-        return copy
+        yield copy
 
     def _batch(
         self, size: int, rows: tuple[int, int], training: bool, count: int | None = None
@@ -220,7 +231,8 @@ class Batches(Source):
             use = "elements (x, y) or (x, y, sample_weight)"
             raise SettingError("x", "the dataset", problem, use)
         data_checks.elements(spec)
-        self._dataset, self._path = dataset, ""
+        self._batches: streams.Local | streams.Remote = streams.Local(dataset)
+        self._server: streams.Server | None = None
         self.inputs, self.targets = (_specs_of(part) for part in spec[:2])
         size = tf.nest.flatten(spec)[0].shape[0]
         self.short = size is None
@@ -232,10 +244,10 @@ class Batches(Source):
             raise SettingError("x", "the dataset", "has no batch", "a dataset with examples")
         known = int(dataset.cardinality())
         self.of_pass = known if known >= 0 else None
-        self.steps = steps or self._counted()
+        self.steps = steps or self._counted(dataset)
 
-    def _counted(self) -> int:
-        steps = int(self._dataset.cardinality())
+    def _counted(self, dataset: tf.data.Dataset) -> int:
+        steps = int(dataset.cardinality())
         if steps == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "steps_per_epoch",
@@ -244,34 +256,31 @@ class Batches(Source):
                 "steps_per_epoch=100",
             )
         if steps == tf.data.UNKNOWN_CARDINALITY:
-            steps = int(self._dataset.reduce(np.int64(0), lambda count, *_: count + 1))
+            steps = int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))
         return steps
 
     def train(self, first: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.train`; the dataset begins again at its end."""
-        dataset = self._opened().repeat().skip(first)
+        dataset = self._batches.endless(first, rows)
         batch = self._batch(self.batch_size, rows, True)
-        return (
-            dataset.map(batch, tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(tf.data.AUTOTUNE)
-            .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return self._batches.mapped(dataset, batch).apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
 
     def evaluate(self, batch_size: int, rows: tuple[int, int]) -> tf.data.Dataset:
         """See :meth:`Source.evaluate`; ``steps`` batches."""
         batch = self._batch(batch_size, rows, False)
-        dataset = self._opened().take(self.steps)
-        return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+        return self._batches.mapped(self._batches.beginning(self.steps, rows), batch)
 
     def first_inputs(self, count: int) -> Any:
         """See :meth:`Source.first_inputs`; in the order of the dataset."""
-        batches = self._opened().take(min(self.steps, -(-count // self.batch_size)))
+        batches = self._batches.beginning(min(self.steps, -(-count // self.batch_size)))
         inputs = [inputs for inputs, *_ in batches]
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0)[:count], *inputs)
 
     def rest(self) -> int:
         """See :meth:`Source.rest`; counts in a pass through the dataset."""
-        batches = self._opened().take(self.steps)
+        batches = self._batches.beginning(self.steps)
         sizes = batches.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
         least = int(sizes.reduce(np.int64(self.batch_size), tf.minimum))
         return least % self.batch_size
@@ -281,15 +290,19 @@ class Batches(Source):
         rest = self.rest() if self.short else 0
         return rest or (self.batch_size if batch_size > self.batch_size else 0)
 
-    def stored(self, folder: str) -> Batches:
-        """Saves the batches; each later epoch repeats the order of the first."""
-        self._dataset.take(self.steps).save(folder)
-        copy = object.__new__(Batches)
-        vars(copy).update(vars(self) | {"_dataset": None, "_path": folder})
-        return copy
+    @contextlib.contextmanager
+    def sent(self, folder: str) -> Iterator[Batches]:
+        """Iterates here, for all processes: they see what one device would see."""
+        assert isinstance(self._batches, streams.Local)
+        with streams.Server(self._batches.dataset) as self._server:
+            copy = object.__new__(Batches)
+            vars(copy).update(vars(self) | {"_batches": self._server.remote, "_server": None})
+            yield copy
 
-    def _opened(self) -> tf.data.Dataset:
-        return tf.data.Dataset.load(self._path) if self._path else self._dataset
+    @property
+    def error(self) -> Exception | None:
+        """See :attr:`Source.error`."""
+        return None if self._server is None else self._server.error
 
     def _batch(self, size: int, rows: tuple[int, int], training: bool) -> Any:
         worker, workers = rows

@@ -109,6 +109,7 @@ class Training:
                 rank=_newest_first,
                 chief=chief,
                 callbacks=following,
+                keeps_finished=True,
                 stop=self.stop,
             )
 

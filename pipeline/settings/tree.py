@@ -34,6 +34,19 @@ class TransformSettings(Settings):
     materialize: bool = Field(
         False, description="also write the transformed examples, instead of transforming on the fly"
     )
+    graph: str | None = Field(
+        None,
+        description="folder of a pushed model, a checkpoint or a transform_graph, whose Transform "
+        "graph transforms the data, instead of a new one",
+    )
+
+    @model_validator(mode="after")
+    def _check_graph(self) -> TransformSettings:
+        if self.graph and self.materialize:
+            raise SettingError(
+                "transform.materialize", True, "needs a new Transform graph", "materialize: false"
+            )
+        return self
 
 
 class Threshold(Settings):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.schemas.plain_text import plain
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.plain_text import plain, visible
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,32 @@ def test_plain(text: str, left: str) -> None:
     assert plain(text) == left
     assert plain(left) == left
     left.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", r"a\nb"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("exe\u202egpj.txt", r"exe\u202egpj.txt"),
+        ("a\u200bb\ufeff\xad", r"a\u200bb\ufeff\xad"),
+        ("a\u2028b\x85", r"a\u2028b\x85"),
+        (b"bad\xff.bin".decode(errors="surrogateescape"), r"bad\udcff.bin"),
+        ("\U0001f468\u200d\U0001f469 می\u200cخواهم",) * 2,
+    ],
+)
+def test_visible(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+    shown.encode()
+
+
+def test_visible_lines() -> None:
+    assert visible("a\n\tb\r\x00", lines=True) == "a\n\tb\\r\\x00"
+
+
+def test_errors_show_what_cannot_be_seen() -> None:
+    error = SettingError("train.frozen", "a\nb\x1b[2J", "matches nothing", "head")
+    assert str(error).startswith(r"train.frozen: a\nb\x1b[2J matches nothing")
+    assert error.value == "a\nb\x1b[2J"
+    assert "\x1b" not in str(UserError("of a file \x1b[31m"))

@@ -17,6 +17,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, mirror, resume
 from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,
+    disk_errors,
     remove_folder,
     remove_leftovers,
 )
@@ -29,6 +30,9 @@ from stagecraft.trainer_module.checkpointing.lock import locked
 
 KEEP = 2
 """Leaves one checkpoint to fall back to if the newest is unreadable."""
+
+REPLACED = "replaced-"
+"""Beginning of the names of folders with checkpoints that another training has replaced."""
 
 _log = logging.getLogger(__name__)
 
@@ -130,6 +134,24 @@ class Checkpoints:
             self._check_lease()
             for step in self.steps():
                 self._remove(step)
+
+    def set_aside(self) -> pathlib.Path:
+        """Moves all checkpoints to a folder ``replaced-N``, oldest first; returns it."""
+        numbers = [each.name.rpartition("-")[2] for each in self.root.glob(f"{REPLACED}*")]
+        number = max((int(each) for each in numbers if each.isdecimal()), default=0) + 1
+        aside = self.root / f"{REPLACED}{number}"
+        if self._writes:
+            self.flush()
+            self._check_lease()
+            with disk_errors(aside):
+                aside.mkdir(parents=True)
+                for step in self.steps():
+                    folder = self._fetch(step)
+                    if self._mirror:
+                        self._mirror.set_aside(step, aside.name)
+                    if folder.exists():
+                        folder.rename(aside / folder.name)
+        return aside
 
     def load(self, step: int) -> Checkpoint:
         """Reads and verifies one checkpoint; raises an UnreadableCheckpointError if it cannot."""

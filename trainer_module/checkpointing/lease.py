@@ -92,7 +92,7 @@ class Lease(abc.ABC):
             record, version = self.read()
             same = record and self.holder.name and record.holder.name == self.holder.name
             if record and not (same or record.is_over or may_replace(record)):
-                raise LeaseHeldError(self.place, record.holder, record.until)
+                raise LeaseHeldError(self.place, record)
             try:
                 self._put(version)
                 return

@@ -77,8 +77,10 @@ def _known(kind: type[Fields], values: dict[str, Any]) -> Fields:
 class LeaseHeldError(UserError):
     """Another training holds the lease."""
 
-    def __init__(self, place: str, holder: Holder, until: float = 0.0):
-        self.place, self.holder, self.until = place, holder, until
+    def __init__(self, place: str, record: Record):
+        """``record``: who holds it; without an end if it is known to be alive."""
+        self.place, self.lease = place, record
+        holder, until = self.holder, self.until = record.holder, record.until
         uses = "uses these checkpoints"
         if holder.since:
             uses = f"has used these checkpoints since {clock_time(holder.since)}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import pathlib
 import time
 from collections.abc import Iterator
@@ -37,6 +38,10 @@ _LOOK_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)
 
+_progress = logging.getLogger("stagecraft.progress")
+
+_clock = time.monotonic
+
 _name = ""
 
 
@@ -62,7 +67,7 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
         except BlockingIOError:
-            raise LeaseHeldError(str(root), _holder(lease)) from None
+            raise LeaseHeldError(str(root), Record(holder=_holder(lease), until=0.0)) from None
         except OSError as error:  # some network file systems have no locks
             _log.info("%s: no lock (%s); only the lease protects it", root, error.strerror)
             alone = False
@@ -79,26 +84,40 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
 def _claim(lease: VolumeLease, alone: bool) -> None:
     """Takes the lease; ``alone``: this process has the lock.
 
-    A holder on another machine counts as dead if it does not renew the lease until its end.
+    A holder on another machine counts as dead if it does not renew the lease until its end, and not
+    for a whole term by the clock of this process: the clock that set the end may be wrong.
     """
+    first: Record | None = None
+    longest, began = lease.seconds + lease.grace, 0.0
 
     def is_dead(record: Record) -> bool:
-        return _is_gone(record) or (alone and record.machine == machine())
+        silent = record == first and _clock() - began >= longest
+        return silent or _is_gone(record) or (alone and record.machine == machine())
 
-    first = None
     while True:
         try:
             lease.claim(is_dead)
             return
         except LeaseHeldError as error:
             if first is None:
-                first = error
-                _log.info(
-                    "%s: %s has the lease; waiting for it to renew", lease.place, error.holder
-                )
-            elif error.until != first.until or error.holder != first.holder:  # renewed, or taken
+                first, began = error.lease, _clock()
+                _tell(lease.place, error.lease, min(longest, error.until - time.time()))
+            elif error.lease != first:  # renewed, or taken
                 raise
-        time.sleep(min(1.0, max(0.0, first.until - time.time())))
+        left = min(first.until - time.time(), longest - (_clock() - began))
+        time.sleep(min(1.0, max(_LOOK_SECONDS, left)))
+
+
+def _tell(place: str, record: Record, seconds: float) -> None:
+    """Says for whom the training waits, and for how long."""
+    holder, whole = str(record.holder), math.ceil(seconds)
+    _progress.warning(
+        "waiting for at most %d s: %s may still use %s",
+        whole,
+        holder,
+        place,
+        extra={"progress": {"phase": "wait", "holder": holder, "seconds": whole, "file": place}},
+    )
 
 
 def _holder(lease: VolumeLease) -> Holder:

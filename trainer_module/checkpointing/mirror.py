@@ -71,6 +71,13 @@ class Mirror:
             for name in self._names(step):
                 self.store.download(name, fresh / name.partition("/")[2])
 
+    def set_aside(self, step: int, folder: str) -> None:
+        """Moves a fetched step below a folder of the store."""
+        self.check()
+        for path in sorted((self.root / str(step)).iterdir()):
+            self.store.upload(path, f"{folder}/{step}/{path.name}")
+        self.drop(step)
+
     def commit(self, step: int) -> None:
         """Uploads a step."""
         self.check()

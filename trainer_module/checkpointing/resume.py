@@ -89,16 +89,25 @@ ADVICE = (
 )
 
 
-def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
-    """The error for a training that is not finished and cannot resume."""
-    return UserError(
-        f"{root}: this training run stopped after step {step}, and cannot resume with other "
-        f"settings: {describe(changed)}. {ADVICE}",
-        setting=changed[0].name.replace("_", ".", 1),
-        value=changed[0].now,
-        suggestion="stagecraft run --fresh",
-        file=str(root),
-    )
+class OtherTrainingError(UserError):
+    """A checkpoint folder holds another training, which stays as it is."""
+
+    def __init__(self, root: pathlib.Path, step: int, changed: list[Change], *, finished: bool):
+        state = (
+            f"holds a finished training run of {step} steps, which has"
+            if finished
+            else f"this training run stopped after step {step}, and cannot resume with"
+        )
+        super().__init__(
+            f"{root}: {state} other settings: {describe(changed)}. {ADVICE}",
+            setting=changed[0].name.replace("_", ".", 1),
+            value=changed[0].now,
+            suggestion="stagecraft run --fresh",
+            file=str(root),
+        )
+        self.step = step
+        self.finished = finished
+        self.changes = tuple(changed)
 
 
 _LABELS = {"train_steps": "the number of steps (train.steps or train.epochs)"}

@@ -42,6 +42,7 @@ def assemble(
     on_loaded: Callable[[Loaded], None] = lambda _: None,
     task: Task = PICTURES,
     adapt_to: Callable[[], Nest] | None = None,
+    transform: Any = None,
 ) -> keras.Model:
     """Builds ``train.model``.
 
@@ -57,17 +58,22 @@ def assemble(
             dtype policy, for layers without a policy.
         adapt_to: gives inputs of the model, for layers that adapt to them (see
             :mod:`~stagecraft.trainer_module.models.layers.adapting`); None: they do not.
+        transform: ``tft.TFTransformOutput`` of the training, with which that of the initial weights
+            is compared; None: there are no data yet.
 
     Raises:
         UserError: there is no such model, it gives no logits, it has nothing to train, two
-            variables have the same path, the initial weights do not match it, a layer cannot
-            adapt, or a pattern of the settings matches none of its variables.
+            variables have the same path, the initial weights do not match it or the Transform
+            graph, a layer cannot adapt, or a pattern of the settings matches none of its variables.
     """
     initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
         fresh = train.without_initial_weights()
         initial, loaded = loading.read(
-            train, lambda: assemble(fresh, arguments, tf.device("CPU:0"), precision, task=task)
+            train,
+            lambda: assemble(fresh, arguments, tf.device("CPU:0"), precision, task=task),
+            transform,
+            task.features,
         )
         on_loaded(loaded)
     # Keras numbers the layers of a process ("conv2d_7"); this restarts the count.

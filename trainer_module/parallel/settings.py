@@ -123,6 +123,12 @@ class ParallelSettings(Settings):
         "with TF_CONFIG for each; auto: local if there are several and TF_CONFIG is "
         "not set",
     )
+    isolated: bool = Field(
+        default=True,
+        description="whether the processes that the Trainer starts on this host have a network of "
+        "their own, which other users of the host do not reach, if all files are local and the "
+        "system allows it; false: they can reach the network, as some callbacks need",
+    )
     max_restarts: int = Field(
         default=3,
         ge=0,

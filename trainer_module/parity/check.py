@@ -5,6 +5,7 @@ Imports no TensorFlow: every computation is a process of its own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -18,6 +19,7 @@ from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
+from stagecraft.trainer_module.processes import isolation
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup
@@ -214,10 +216,16 @@ def run(
     started = time.monotonic()
     with (
         open(log, "a", buffering=1) as output,
+        isolation.network(True, [], lambda reason: print(isolation.warning(reason), file=output))
+        if any(role.tf_config for role, _ in tasks)
+        else contextlib.nullcontext() as namespace,
         ProcessGroup(lambda process, line: print(line, file=output), on_event) as group,
     ):
         for role, task in tasks:
-            group.add(WorkerProcess(role, program or _WORKER, [task], environment or {}))
+            process = WorkerProcess(
+                role, program or _WORKER, [task], environment or {}, namespace=namespace
+            )
+            group.add(process)
         while pending := group.unfinished:
             starting = [process for process in pending if not process.started]
             limit = start_seconds if starting else seconds

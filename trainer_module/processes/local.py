@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +16,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.processes import shares
+from stagecraft.trainer_module.processes import isolation, shares
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -80,25 +82,38 @@ def run_local(
 ) -> None:
     """Trains in processes on this host, and waits for their end.
 
+    If all files are local, and the system allows it, the processes have a network of their own.
+    Otherwise an event ``progress`` with the phase ``network`` says so.
+
     Args:
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
         variables: of the environment of each process; None removes one.
     """
-    Supervisor(
-        parallel,
-        ["-"],
-        first_line=task_of(path, fn_args),
-        write_log=write_log or (lambda line: print(line, file=sys.stderr)),
-        on_event=on_event or _show,
-        environments=lambda roles: [
-            {**own, **variables}
-            for own in shares.environments(
-                parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
-            )
-        ],
-        program=program,
-    ).run()
+    on_event = on_event or _show
+
+    def tell(reason: str) -> None:
+        on_event({"event": "progress", "phase": "network", "reason": reason})
+
+    wanted: AbstractContextManager[isolation.Namespace | None] = contextlib.nullcontext()
+    if jobs(parallel):
+        wanted = isolation.network(parallel.isolated, vars(fn_args), tell)
+    with wanted as namespace:
+        Supervisor(
+            parallel,
+            ["-"],
+            first_line=task_of(path, fn_args),
+            write_log=write_log or (lambda line: print(line, file=sys.stderr)),
+            on_event=on_event,
+            environments=lambda roles: [
+                {**own, **variables}
+                for own in shares.environments(
+                    parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
+                )
+            ],
+            program=program,
+            namespace=namespace,
+        ).run()
 
 
 def import_path() -> Mapping[str, str | None]:
@@ -113,9 +128,18 @@ def _show(event: Event) -> None:
         text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
         if event.get("phase") == "export":
             text, values = "exporting the model", []
+        if event.get("phase") == "network":
+            text, values = "%s", [isolation.warning(event["reason"])]
+        if event.get("phase") == "weights":
+            text, values = "%s", [event["note"]]
+        if event.get("phase") == "wait":
+            text = "waiting for at most %s s: %s may still use %s"
+            values = [event["seconds"], event["holder"], event["file"]]
         if event.get("phase") == "precision":
             text, values = "precision %s: %s", [event["precision"], event["reason"]]
-        _progress.info(text, *values, extra={"progress": fields})
+        is_warning = event.get("phase") in ("network", "wait")
+        level = logging.WARNING if is_warning else logging.INFO
+        _progress.log(level, text, *values, extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

@@ -19,6 +19,7 @@ from stagecraft.schemas.foreign_errors import cleaned
 from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.isolation import Namespace
 
 _LAST_LINES = 5
 _LONGEST_LINE = 1 << 16
@@ -53,10 +54,12 @@ class Process:
         output: IO[bytes] | None = None,
         first_line: str = "",
         scratch_prefix: str = "stagecraft-process-",
+        namespace: Namespace | None = None,
     ):
         """Starts the process; in ``environment``, None removes a variable of this process.
 
-        ``output`` receives stdout and stderr; None: the pipe :attr:`printed` does.
+        ``output`` receives stdout and stderr; None: the pipe :attr:`printed` does. ``namespace``:
+        the process's network; None: that of this process.
         """
         environment = dict(environment or {})
         self._scratch: str | None = None
@@ -66,13 +69,14 @@ class Process:
         variables = {**os.environ, **environment}
         reader, writer = os.pipe()
         self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
+        words = [sys.executable, *program, *arguments, str(writer)]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *program, *arguments, str(writer)],
+                namespace.command(words) if namespace else words,
                 stdin=subprocess.PIPE,
                 stdout=output or subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=[writer],
+                pass_fds=[writer, *(namespace.descriptors if namespace else ())],
                 env={name: value for name, value in variables.items() if value is not None},
                 start_new_session=True,  # Ctrl-C reaches it through this process only
                 bufsize=0,
@@ -172,9 +176,10 @@ class WorkerProcess(Process):
         arguments: Sequence[str],
         environment: Mapping[str, str | None],
         first_line: str = "",
+        namespace: Namespace | None = None,
     ):
         self.role = role
-        self._arguments = (role, program, arguments, environment, first_line)
+        self._arguments = (role, program, arguments, environment, first_line, namespace)
         self.started = False  # it and its peers are connected
         self.done = False  # it has reported that its work is done
         self.refused = False  # it has reported an error in data, settings or code
@@ -191,7 +196,13 @@ class WorkerProcess(Process):
             "TF_CONFIG": role.tf_config,
             **environment,
         }
-        super().__init__(program, arguments, environment=variables, first_line=first_line)
+        super().__init__(
+            program,
+            arguments,
+            environment=variables,
+            first_line=first_line,
+            namespace=namespace,
+        )
 
     def restarted(self) -> WorkerProcess:
         """Starts a process in the same role and at the same address."""

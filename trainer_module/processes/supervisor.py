@@ -20,6 +20,7 @@ from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.isolation import Namespace
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
 
@@ -46,6 +47,8 @@ class Supervisor:
     ``lost`` (``message``) and ``restart`` (``number``, ``message``)."""
     environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]]
     program: Sequence[str] = WORKER
+    namespace: Namespace | None = None
+    """The network of the processes; None: that of this process."""
 
     def __post_init__(self) -> None:
         self._restarts: collections.Counter[str] = collections.Counter()
@@ -88,7 +91,12 @@ class Supervisor:
         ) as group:
             for role, environment in zip(topology, self.environments(topology), strict=True):
                 process = WorkerProcess(
-                    role, self.program, self.arguments, environment, self.first_line
+                    role,
+                    self.program,
+                    self.arguments,
+                    environment,
+                    self.first_line,
+                    self.namespace,
                 )
                 self._add(group, process)
             while not group.is_done:

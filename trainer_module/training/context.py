@@ -84,6 +84,7 @@ class TrainingContext:
             on_loaded=self._note_loaded,
             task=self.task,
             adapt_to=self._first_inputs,
+            transform=self.transform,
         )
 
     def build_blank(

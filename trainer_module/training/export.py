@@ -28,7 +28,8 @@ For a task that is no classification by label (``Task.class_label``):
                                         constant; dtype as metrics
 
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
-paths, in the same order.
+paths, in the same order. ``assets.extra/transform_graph`` is the Transform graph that the weights
+belong to.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
+from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.loss.loss import Losses
@@ -113,6 +115,7 @@ def export(
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
+        meaning.keep(transform, paths.parent)
         if task.class_label is None:
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)

@@ -60,6 +60,8 @@ class Loop:
     """Decides by evaluations; None: nothing does."""
     callbacks: Callbacks = dataclasses.field(default_factory=Callbacks)
     """The user's."""
+    keeps_finished: bool = False
+    """Whether a finished training with other settings is an error; False: it is set aside."""
     stop: Callable[[], bool] = lambda: False
     """Polled before each call of the engine; True on any worker stops all."""
     on_phase: Callable[[str], None] = lambda _: None
@@ -189,7 +191,7 @@ class Loop:
         self.reporter.resumed(checkpoint.step, self.total)
 
     def _find_start(self) -> checkpoint_files.Checkpoint | None:
-        """The checkpoint to resume from; removes those of a finished, different training."""
+        """The checkpoint to resume from; sets aside those of a finished, different training."""
         checkpoint = self._newest()
         if checkpoint is None:
             return None
@@ -197,15 +199,17 @@ class Loop:
         if not changed:
             return checkpoint
         root = self.checkpoints.root
-        if not checkpoint.progress["finished"]:
-            raise resume.refusal(root, checkpoint.step, changed)
+        finished = checkpoint.progress["finished"]
+        if self.keeps_finished or not finished:
+            raise resume.OtherTrainingError(root, checkpoint.step, changed, finished=finished)
         self.engine.sum_over_workers([0.0])  # barrier: all workers have read the checkpoints
-        self.checkpoints.clear()
+        aside = self.checkpoints.set_aside()
         _log.warning(
-            "%s: removed the checkpoints of a finished training run with other settings (%s); this "
-            "training run begins at step 0",
+            "%s: moved the checkpoints of a finished training run with other settings (%s) to %s; "
+            "this training run begins at step 0",
             root,
             resume.describe(changed),
+            aside,
         )
         return None
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from google.protobuf import text_encoding
 from PIL import Image
 
 from stagecraft.components.example_gen import content, source, splits
@@ -21,6 +22,7 @@ from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.plain_text import visible
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _FORMATS = ("PNG", "JPEG")
@@ -47,7 +49,7 @@ def listing(folder: str) -> Listing:
     """The image files in the subfolders of a folder. Names that begin with a dot do not count.
 
     Raises:
-        UserError: only one subfolder has image files.
+        UserError: only one subfolder has image files, or a name is not UTF-8.
     """
     with source.readable(folder):
         found: dict[str, list[str]] = {}
@@ -66,6 +68,13 @@ def listing(folder: str) -> Listing:
             "each class.",
             file=folder,
         )
+    for name in (name for of_class in found.values() for name in of_class):
+        if name != name.encode(errors="replace").decode():
+            raise UserError(
+                f"{folder}/{visible(name)}: the name is not UTF-8; rename the folder or the file",
+                file=posixpath.join(folder, name),
+                record=visible(name),
+            )
     names = sorted(name for of_class in found.values() for name in of_class)
     return Listing(tuple(sorted(found)), tuple(names), tuple(others))
 
@@ -96,7 +105,8 @@ def write_schema(path: str, cache_dir: str) -> str:
     path = source.existing(path, "")
     found = listing(path)
     height, width, channels = _shape(posixpath.join(path, found.names[0]))
-    names = "\n".join(f'  value: "{_escaped(name)}"' for name in found.classes)
+    escaped = (text_encoding.CEscape(name, as_utf8=True) for name in found.classes)
+    names = "\n".join(f'  value: "{name}"' for name in escaped)
     one_value = "  presence { min_fraction: 1.0 min_count: 1 }\n  shape {}"
     text = f"""feature {{
   name: "{features.IMAGE}"
@@ -130,10 +140,6 @@ string_domain {{
             file.write(text)
         pathlib.Path(file.name).replace(schema)
     return str(schema)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _shape(path: str) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import hashlib
 import itertools
@@ -22,9 +23,15 @@ from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.plain_text import plain
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
 SUFFIX = ".txt"
+
+_BLOCK = 1 << 16
+"""Bytes that are read at once."""
+
+_LONGEST_WORD = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +54,8 @@ class Source(content.Source):
 
     def content(self, folder: str, progress: Progress) -> content.Content:
         """Stages the windows."""
-        texts = map(self._read, self.names) if self.names else [sentences.text()]
+        lines = (f"{line}\n" for line in sentences.text())
+        texts = map(self._read, self.names) if self.names else [lines]
         windows: Iterator[str] = itertools.chain.from_iterable(
             _windows(text, self.window, self.unit) for text in texts
         )
@@ -60,34 +68,72 @@ class Source(content.Source):
         return content.stage(examples, folder, 0 if self.names else self.test)
 
     def _read(self, name: str) -> Iterator[str]:
-        """The lines of a file."""
+        """The text of a file in pieces, which may end within a line or a word."""
         path = posixpath.join(self.path, name)
+        decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
         with source.readable(path), files.open_binary(path) as stream:
-            for number, line in enumerate(stream, start=1):
+            block = b"more"
+            while block:
+                block = stream.read(_BLOCK)
                 try:
-                    yield line.decode()
+                    yield decoder.decode(block, final=not block)
                 except UnicodeDecodeError as error:
+                    number += error.object[: error.start].count(b"\n")
                     raise UserError(
                         f"{path}, line {number}: is not UTF-8 ({error.reason}); convert the file "
                         "to UTF-8",
                         file=path,
                         record=str(number),
                     ) from None
+                number += block.count(b"\n")
 
 
 def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
     """Windows of ``window`` tokens, each beginning with the last token of the one before.
 
     So each token but a text's first is a target once. The rest of a text is dropped. Any white
-    space counts as one space.
+    space counts as one space. Takes the memory of a piece, a window and a word.
     """
-    tokens: list[str] = []
-    for piece in pieces:
+    tokens: Any = [] if unit == "words" else ""
+    for more in _words(pieces) if unit == "words" else _characters(pieces):
+        tokens = tokens + more
+        starts = range(0, len(tokens) - window + 1, window - 1)
+        for start in starts:
+            yield SEPARATORS[unit].join(tokens[start : start + window])
+        tokens = tokens[len(starts) * (window - 1) :]
+
+
+def _words(pieces: Iterable[str]) -> Iterator[list[str]]:
+    """The words of each piece; the last one may end in the next piece.
+
+    Raises:
+        UserError: a word is longer than a piece may be.
+    """
+    rest = ""
+    for piece in itertools.chain(pieces, [" "]):
+        *words, rest = [*(rest + piece).split(), *([""] if piece[-1:].isspace() else [])] or [""]
+        if len(rest) > _LONGEST_WORD:
+            raise UserError(
+                f"the text has a word of more than {_LONGEST_WORD:,} characters, which begins with "
+                f"{plain(rest[:40])!r}; use task.args.unit: characters",
+                setting="unit",
+                value="words",
+                suggestion="characters",
+                record=rest[:40],
+            )
+        yield words
+
+
+def _characters(pieces: Iterable[str]) -> Iterator[str]:
+    """The characters of each piece, with a space after each word."""
+    is_open = False  # the last word may go on
+    for piece in itertools.chain(pieces, [" "]):
+        if not piece:
+            continue
         words = piece.split()
-        tokens += words if unit == "words" else " ".join([*words, ""])
-        while len(tokens) >= window:
-            yield SEPARATORS[unit].join(tokens[:window])
-            del tokens[: window - 1]
+        before = " " if is_open and piece[0].isspace() else ""
+        is_open = bool(words) and not piece[-1].isspace()
+        yield before + " ".join(words) + (" " if words and not is_open else "")
 
 
 def resolve(properties: Mapping[str, Any]) -> Source:

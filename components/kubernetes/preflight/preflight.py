@@ -11,7 +11,7 @@ from stagecraft.components.kubernetes.api.reader import CheckResult, Reader, as_
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest
-from stagecraft.components.kubernetes.preflight import access, capacity, volumes
+from stagecraft.components.kubernetes.preflight import access, capacity, network, volumes
 from stagecraft.schemas.errors import UserError
 
 _TESTED = (1, 29)  # the oldest Kubernetes version whose schemas are in the tests
@@ -46,6 +46,7 @@ def check_cluster(client: Any, training: PlannedTraining) -> Iterator[CheckResul
     yield _objects(request, kind)
     yield _image(request, training.default_image)
     yield from as_allowed("permissions", access.check(reader, namespace, kind, training.account))
+    yield from as_allowed("network", network.check(reader, request))
     yield from capacity.check(reader, request, kind)
     yield volumes.check_folder("kubeflow.job.folder", training.folder, request, "jobs")
     yield volumes.check_folder("kubeflow.checkpoints", training.checkpoints, request, "checkpoints")

@@ -20,6 +20,7 @@ from stagecraft.components.report.pages import (
     training_text,
 )
 from stagecraft.components.report.report_data import Quality, ReportData, Training
+from stagecraft.schemas.plain_text import visible
 
 _MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
 _STRONGEST = 50  # most percent of colour in a cell; text stays readable on it
@@ -116,6 +117,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("stagecraft.components.report.pages"),
         autoescape=jinja2.select_autoescape(("html.j2",), default_for_string=False),
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value, lines=True) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -133,7 +135,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _cell(value: object) -> str:
-    text = " ".join(str(value).split())
+    text = visible(" ".join(str(value).split()))
     for character in "\\`*_[]<>|":
         text = text.replace(character, f"\\{character}")
     return text

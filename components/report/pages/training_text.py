@@ -142,6 +142,13 @@ def trained(training: Training, noun: str = "images") -> str:
             f" {number(loaded['variables'])} of {number(loaded['total'])} variables were "
             f"initialized from {loaded['file']}."
         )
+        if loaded.get("carried"):
+            text += f" Rows were carried over by token: {', '.join(loaded['carried'])}."
+        if loaded.get("compared") is False:
+            text += (
+                " The Transform graph of these weights is unknown, so their inputs may mean "
+                "something else."
+            )
     if best := record["best"]:
         loss = f"loss {best['loss']:.4f}"
         values = ", ".join(

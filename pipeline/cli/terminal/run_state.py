@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from stagecraft.pipeline.local.events import Event
 
-NOTICES = ("restart", "resume", "precision", "export")
+NOTICES = ("restart", "resume", "precision", "export", "wait", "network", "weights")
 """Phases of progress that happen once; views show them at once and keep them."""
 
 

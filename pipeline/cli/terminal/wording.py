@@ -6,6 +6,7 @@ import datetime
 
 from stagecraft.components.evaluator.evaluation import short
 from stagecraft.pipeline.local.events import Event
+from stagecraft.trainer_module.processes import isolation
 
 
 def progress_text(event: Event) -> str:
@@ -27,6 +28,13 @@ def progress_text(event: Event) -> str:
         return f"resuming from step {done:,} of {total:,}{complete}"
     if phase == "precision":
         return f"precision {event['precision']}: {event['reason']}"
+    if phase == "network":
+        return isolation.warning(event["reason"])
+    if phase == "weights":
+        return str(event["note"])
+    if phase == "wait":
+        waits = f"waiting for at most {duration(event['seconds'])}"
+        return f"{waits}: {event['holder']} may still use {event['file']}"
     if phase == "export":
         return "exporting the model"
     if phase == "job":

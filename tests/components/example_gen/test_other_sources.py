@@ -1,8 +1,11 @@
 """ExampleGens of text, of image files by class, and of masks."""
 
 import json
+import os
 import pathlib
+import random
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -79,6 +82,44 @@ def test_windows_of_words(texts, tmp_path):
     assert all(len(window.split()) == 4 for window in windows)
 
 
+@pytest.mark.parametrize("unit", ["characters", "words"])
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 1000])
+def test_windows_do_not_depend_on_how_a_file_is_read(unit, block, tmp_path, monkeypatch):
+    draw = random.Random(block)
+    content = "".join(draw.choice(("ä", "b", "€", " ", "\n", "\t ", "\u2003")) for _ in range(600))
+    (tmp_path / "a.txt").write_text(content)
+    monkeypatch.setattr(text, "_BLOCK", block)
+    source = text.Source(str(tmp_path), ("a.txt",), 0, 0, 4, unit)
+    found = [*text._windows(source._read("a.txt"), 4, unit)]
+    tokens = content.split() if unit == "words" else " ".join([*content.split(), ""])
+    between = " " if unit == "words" else ""
+    assert found == [between.join(tokens[n : n + 4]) for n in range(0, len(tokens) - 3, 3)]
+
+
+@pytest.mark.parametrize(("unit", "count"), [("characters", 31_745), ("words", 5_290)])
+def test_a_long_line_takes_no_memory(unit, count, tmp_path):
+    """Twice the length takes twice the time: no part is looked at again."""
+    (tmp_path / "line.txt").write_text("lorem ipsum dolor " * 111_111)
+    source = text.Source(str(tmp_path), ("line.txt",), 0, 0, 64, unit)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in text._windows(source._read("line.txt"), 64, unit)) == count
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * text._BLOCK  # a list of the words of a block
+
+
+def test_a_word_without_end_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "word.txt").write_text("a" * 3000)
+    monkeypatch.setattr(text, "_BLOCK", 1000)
+    monkeypatch.setattr(text, "_LONGEST_WORD", 2000)
+    source = text.Source(str(tmp_path), ("word.txt",), 0, 0, 4, "words")
+    with pytest.raises(UserError) as caught:
+        [*text._windows(source._read("word.txt"), 4, "words")]
+    assert (caught.value.setting, caught.value.suggestion) == ("unit", "characters")
+
+
 def test_the_sample_of_text_is_always_the_same(tmp_path):
     runs = []
     for name, shards in (("one", 1), ("two", 3)):
@@ -93,11 +134,15 @@ def test_the_sample_of_text_is_always_the_same(tmp_path):
 def test_text_that_cannot_be_read(tmp_path, messages):
     (tmp_path / "empty").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"good\nbad \xe4\n")
+    (tmp_path / "cut.txt").write_bytes("good\n\nbad ä".encode()[:-1])
     with messages.raises(UserError):
         text.resolve(properties(tmp_path / "empty"))
     with messages.raises(UserError) as caught:
         text.resolve(properties(tmp_path / "latin.txt")).content(str(tmp_path / "s"), None)
     assert caught.value.record == "2"
+    with pytest.raises(UserError) as caught:
+        text.resolve(properties(tmp_path / "cut.txt")).content(str(tmp_path / "s"), None)
+    assert caught.value.record == "3"
     with messages.raises(SettingError):
         TextExampleGen("sample", 5, unit="syllables")
 
@@ -118,6 +163,28 @@ def pictures(tmp_path):
     (folder / ".hidden").mkdir()
     (folder / "cat" / "notes.md").write_text("not a picture")
     return folder
+
+
+def test_class_folders_of_any_name(tmp_path):
+    """Names that a terminal obeys, and that a text proto does not take as they are."""
+    names = ["a\nb", "\x1b[31mred", "x\u202ey", 'quote"\\', "tab\t", "größe"]
+    for name in names:
+        path = tmp_path / "pictures" / name / "1.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(path)
+    schema = folders.write_schema(str(tmp_path / "pictures"), str(tmp_path / "cache"))
+    assert labels.class_names(schema) == tuple(sorted(names))
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path):
+    for name in (b"cat", b"d\xf6g"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(os.path.join(folder, b"1.png"))
+    with pytest.raises(UserError) as caught:
+        folders.listing(str(tmp_path))
+    assert caught.value.record == r"d\udcf6g/1.png"
+    str(caught.value).encode()
 
 
 def test_image_files_keep_their_bytes_and_classes(pictures, tmp_path):

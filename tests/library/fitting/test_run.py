@@ -13,6 +13,7 @@ import tensorflow as tf
 import stagecraft as sc
 from stagecraft.fitting import job
 from stagecraft.fitting.task import GivenTask
+from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.data.tasks.metric import Mean
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.planning.search import of_model
@@ -192,12 +193,24 @@ def test_it_resumes_as_if_it_had_not_stopped(tmp_path):
         assert history.epoch == [0, 1, 2, 3]
         for name, values in expected.history.items():  # sums of losses in float32
             assert history.history[name] == pytest.approx(values, rel=2**-21)
-    with pytest.raises(sc.UserError):
-        other: dict[str, Any] = {**arguments, "optimizer": "sgd", "epochs": 9}
-        unfinished = {**other, "checkpoint_dir": folder, "callbacks": [Stops()]}
-        with pytest.raises(KeyboardInterrupt):
-            sc.fit(model, X, Y, **unfinished)
-        sc.fit(model, X, Y, checkpoint_dir=folder, **{**other, "optimizer": "adam"})
+
+    def files() -> dict[str, bytes]:
+        found = pathlib.Path(folder).glob("checkpoints/[0-9]*/*")
+        return {str(each): each.read_bytes() for each in found}
+
+    kept = files()
+    for other in ({"optimizer": "sgd"}, {"optimizer": "sgd", "epochs": 9}, {"epochs": 2}):
+        with pytest.raises(resume.OtherTrainingError) as caught:
+            sc.fit(model, X, Y, checkpoint_dir=folder, **{**arguments, **other})
+        assert caught.value.finished and caught.value.file.startswith(folder)
+        assert "checkpoint_dir" in str(caught.value)
+        assert files() == kept
+    stopped = str(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        sc.fit(model, X, Y, checkpoint_dir=stopped, callbacks=[Stops()], **arguments)
+    with pytest.raises(resume.OtherTrainingError) as caught:
+        sc.fit(model, X, Y, checkpoint_dir=stopped, **{**arguments, "optimizer": "sgd"})
+    assert not caught.value.finished
 
 
 def test_a_resumed_training_keeps_the_topology_that_was_chosen(tmp_path, monkeypatch):

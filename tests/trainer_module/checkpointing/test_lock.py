@@ -159,6 +159,45 @@ def test_one_on_another_machine_that_is_dead(tmp_path, monkeypatch):
         lease.check()
 
 
+@pytest.mark.parametrize("ahead", [3600.0, 1e9])
+def test_a_holder_whose_clock_is_wrong_is_waited_for_one_term(ahead, tmp_path, monkeypatch, caplog):
+    now = 0.0
+    with _on_another_machine():
+        VolumeLease(tmp_path, name="train-2", seconds=ahead, grace=0.0).claim()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(lock.time, "sleep", sleep)
+    monkeypatch.setattr(lock, "_clock", lambda: now)
+    with locked(tmp_path) as lease:
+        assert now == pytest.approx(75, abs=1)
+        lease.check()
+    [told] = [record.progress for record in caplog.records if hasattr(record, "progress")]
+    assert (told["phase"], told["seconds"], told["file"]) == ("wait", 75, str(tmp_path))
+    assert "train-2" in told["holder"]
+
+
+def test_a_holder_whose_clock_is_wrong_and_that_renews_is_alive(tmp_path, monkeypatch):
+    now = 0.0
+    with _on_another_machine():
+        other = VolumeLease(tmp_path, name="train-2", seconds=3600.0, grace=0.0)
+        other.claim()
+
+        def sleep(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+            if now > 70:
+                other.renew()
+
+        monkeypatch.setattr(lock.time, "sleep", sleep)
+        monkeypatch.setattr(lock, "_clock", lambda: now)
+        with pytest.raises(LeaseHeldError) as caught, locked(tmp_path):
+            pytest.fail("two hold it")
+    assert caught.value.holder == other.holder and 70 < now < 75
+
+
 def test_another_pod_of_the_same_job(tmp_path, monkeypatch):
     """It need not wait: the job's controller has started it in place of the one before."""
     with _on_another_machine():

@@ -114,6 +114,16 @@ def test_a_step_of_another_training_takes_the_place_of_one_that_is_here(chief, r
     np.testing.assert_array_equal(reader.load(1).state["weights"], np.full(3, 2.0))
 
 
+def test_a_training_that_is_set_aside_is_kept_in_the_store(chief, reader, store):
+    save(chief, 1, 1.0)
+    assert chief.set_aside().name == "replaced-1"
+    assert reader.newest() is None and chief.steps() == []
+    kept = {name for name in store.names() if name.startswith("replaced-1/1/")}
+    assert {"replaced-1/1/progress.json", "replaced-1/1/state.index"} <= kept
+    save(chief, 2)
+    assert reader.steps() == [2]
+
+
 def test_one_that_is_dropped_while_it_is_read(chief, reader, store, monkeypatch):
     save(chief, 1)
     download = store.download

@@ -99,6 +99,9 @@ def test_a_foreign_message_has_no_terminal_codes(monkeypatch):
     lost = tf.errors.UnavailableError(None, None, "connection reset by peer")
     said = "another process was lost (UnavailableError: connection reset by peer)"
     assert worker_module._classify(lost) == (138, said)
+    full = tf.errors.ResourceExhaustedError(None, None, "/data/train-0; Too many open files")
+    code, message = worker_module._classify(full)
+    assert code == 1 and "/data/train-0" in message and "parallel.isolated" in message
 
 
 def test_sigterm_with_nothing_to_save(worker):

@@ -6,17 +6,19 @@ import fnmatch
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_transform as tft
 
 from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.models.initial_weights import (
     estimator_checkpoint,
     keras_file,
+    meaning,
     source,
 )
 from stagecraft.trainer_module.models.initial_weights.source import (
@@ -33,6 +35,8 @@ Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
 
+_progress = logging.getLogger("stagecraft.progress")
+
 
 class Loaded(NamedTuple):
     """A report on the loaded weights."""
@@ -43,16 +47,38 @@ class Loaded(NamedTuple):
     """Number of variables loaded."""
     total: int
     """Number of the model's variables."""
+    compared: bool | None = None
+    """Whether the inputs and labels mean the same as in the training of the weights; False: this
+    could not be found out; None: there are no data yet."""
+    carried: tuple[str, ...] = ()
+    """Features whose ids have changed, and whose rows were carried over by token."""
 
     def note(self) -> str:
         """A sentence for people."""
-        return f"{self.variables} of {self.total} variables start with the values of {self.file}"
+        text = f"{self.variables} of {self.total} variables start with the values of {self.file}"
+        if self.carried:
+            text += f"; carried over by token: {', '.join(self.carried)}"
+        if self.compared is False:
+            text += "; their Transform graph is unknown, so inputs may mean something else to them"
+        return text
 
 
 def read(
-    train: TrainSettings, build: Callable[[], keras.Model]
+    train: TrainSettings,
+    build: Callable[[], keras.Model],
+    transform: tft.TFTransformOutput | None = None,
+    features: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], Loaded]:
-    """Reads the weights that the settings name; matches them with the model's variables."""
+    """Reads the weights that the settings name; matches them with the model's variables.
+
+    Args:
+        transform: of the training; None: there are no data yet.
+        features: transformed features that the task uses.
+
+    Raises:
+        InitialWeightsError: the weights cannot be read, do not match the model, or belong to
+            another Transform graph (:class:`~.meaning.MeaningError`).
+    """
     assert train.initial_weights is not None
     weights_source = source.find(train.initial_weights)
     model = build()
@@ -72,12 +98,24 @@ def read(
         for path, value in weights.items()
         if path not in others and not path.endswith("/seed_generator_state")
     }
-    values = match(weights_source.path, weights, variables, train.skipped_weights)
+    fitting = meaning.carried(
+        weights_source.path,
+        weights,
+        model,
+        transform,
+        features,
+        lambda path: any(_names(pattern, path) for pattern in train.skipped_weights),
+    )
+    values = match(weights_source.path, fitting.weights, variables, train.skipped_weights)
     for variable in model.weights:
         if variable.path in values:
             values[variable.path] = _cast(weights_source.path, variable, values[variable.path])
-    loaded = Loaded(train.initial_weights, len(values), len(variables))
-    _log.info("%s, %s", loaded.note(), weights_source.kind.value)
+    compared = None if transform is None else fitting.compared
+    loaded = Loaded(train.initial_weights, len(values), len(variables), compared, fitting.features)
+    note = loaded.note()
+    _log.info("%s, %s", note, weights_source.kind.value)
+    if transform is not None:
+        _progress.info("%s", note, extra={"progress": {"phase": "weights", "note": note}})
     return values, loaded
 
 

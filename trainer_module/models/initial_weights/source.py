@@ -42,6 +42,19 @@ VARIABLE_PATHS = "assets.extra/variable_paths.json"
 """File in a SavedModel with the paths of its ``model_variables``, in their order. TensorFlow
 reserves the folder ``assets.extra`` for other programs."""
 
+TRANSFORM_GRAPH = "transform_graph"
+"""Folder with the Transform graph of the weights: in ``assets.extra`` of a SavedModel, and in the
+checkpoint folder of a training, next to the steps."""
+
+
+def transform_graph(path: pathlib.Path) -> pathlib.Path | None:
+    """The folder with the Transform graph of the weights at ``path``; None: there is none."""
+    above = path.resolve().parents
+    folders = (path / "assets.extra", *above[:2], path)  # above[1] of a step that was replaced
+    found = (folder / TRANSFORM_GRAPH for folder in folders)
+    return next((each for each in found if (each / "transform_fn").is_dir()), None)
+
+
 _FILES = {
     Kind.CHECKPOINT: ("state.*",),
     Kind.SAVED_MODEL: ("saved_model.pb", "variables/*", VARIABLE_PATHS),

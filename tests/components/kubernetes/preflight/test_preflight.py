@@ -1,10 +1,12 @@
 """What a cluster has, and has not, of what a training needs."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
 import kubernetes
 import pytest
+import yaml
 from job_requests import POD, job_request
 from kube_api import KubeApi
 
@@ -15,6 +17,9 @@ from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.preflight import preflight
 from stagecraft.components.kubernetes.preflight.preflight import PlannedTraining
 
+POLICY = yaml.safe_load(
+    (pathlib.Path(__file__).parents[4] / "manifests/base/training-network.yaml").read_text()
+)
 DIGEST = "registry.example.com/stagecraft@sha256:0123"
 MOUNT = {"volumes": [{"claim": "training", "path": "/mnt/training"}]}
 SHARED = {"spec": {"accessModes": ["ReadWriteMany"]}, "status": {"phase": "Bound"}}
@@ -25,6 +30,7 @@ def ready(server: KubeApi) -> None:
     """All that the training of ``rows`` needs."""
     server.add("namespaces", "kubeflow")
     server.add("persistentvolumeclaims", "training", **SHARED)
+    server.add("networkpolicies", "stagecraft-training", spec=POLICY["spec"])
 
 
 def wanted(
@@ -85,6 +91,38 @@ def test_versions(server, client, kind, topology, minor, verdict, advice):
     server.version["minor"] = minor
     found = rows(client, kind, topology)["api"]
     assert found.verdict == verdict and advice in found.advice
+
+
+OPEN: list[dict[str, Any]] = [
+    {"ingress": [{}]},
+    {"ingress": [{"ports": [{"port": 2222}]}]},
+    {"ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]},
+    {"ingress": [{"from": [{"namespaceSelector": {}}]}], "policyTypes": ["Ingress"]},
+]
+
+
+def test_a_network_policy(server, client):
+    assert rows(client)["network"].verdict == "ok"
+    api = kubernetes.client.NetworkingV1Api(client)
+    api.delete_namespaced_network_policy("stagecraft-training", "kubeflow")
+    found = rows(client)
+    assert not failing(found)
+    assert found["network"].verdict == "note"
+    assert "manifests/base/training-network.yaml" in found["network"].advice
+    # Of other pods, and of connections that pods make.
+    other = {"podSelector": {"matchLabels": {"app": "web"}}}
+    server.add("networkpolicies", "web", spec=other)
+    server.add("networkpolicies", "egress", spec={"podSelector": {}, "policyTypes": ["Egress"]})
+    assert rows(client)["network"].verdict == "note"
+    server.add("networkpolicies", "nobody", spec={"podSelector": {}})
+    assert rows(client)["network"].found == "NetworkPolicy nobody"
+
+
+@pytest.mark.parametrize("rules", OPEN)
+def test_a_network_policy_that_lets_everybody_in(rules, server, client):
+    server.add("networkpolicies", "open", spec={"podSelector": {}, **rules})
+    found = rows(client)["network"]
+    assert found.verdict == "note" and "open" in found.found
 
 
 def test_an_operator(server, client, messages):

@@ -12,7 +12,7 @@ import pytest
 from chains import chain, settings
 
 from stagecraft.components.metadata.component_runs import ComponentRun
-from stagecraft.components.report.pages import page, training_text
+from stagecraft.components.report.pages import model_card, page, training_text
 from stagecraft.components.report.report_data import ReportData
 from stagecraft.trainer_module.planning.search import of_model
 from stagecraft.trainer_module.planning.search.found import Found
@@ -231,6 +231,22 @@ def test_names_from_data_are_text(rendered):
     assert "<script>alert" not in text
     assert text.count("<script") == 1  # ours
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|" in text
+
+
+def test_names_that_nobody_sees_are_shown(one_device):
+    name = "\x1b[31mred\u202e\nend\x85"
+    assert one_device.quality is not None
+    classes = [replace(each, name=name) for each in one_device.quality.classes]
+    report = replace(
+        one_device,
+        pipeline=name,
+        class_names=(name, name, name),
+        quality=replace(one_device.quality, classes=classes),
+    )
+    card = page.card(report, model_card.as_json(report))
+    for text in (page.render(report), page.summary(report), card):
+        assert not re.search("[\x1b\u202e\x85]", text)
+        assert r"\x1b[31mred\u202e" in text.replace("\\\\", "\\").replace("\\[", "[")
 
 
 def test_shards_have_columns_of_their_own(grid):

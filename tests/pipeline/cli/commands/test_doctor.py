@@ -28,6 +28,7 @@ def server(tmp_path, monkeypatch):
         api.add("namespaces", "kubeflow")
         spec, status = {"accessModes": ["ReadWriteMany"]}, {"phase": "Bound"}
         api.add("persistentvolumeclaims", "training", spec=spec, status=status)
+        api.add("networkpolicies", "nobody", spec={"podSelector": {}})
         yield api
 
 

@@ -47,6 +47,7 @@ VALUES: dict[str, Any] = {
     "task.name": "regression",
     "train.model": "resnet20",
     "train.initial_weights": "donor.keras",
+    "transform.graph": "graph",
     "train.optimizer": "adam",
     "parallel.strategy": "mirrored",
     "task.args": {"class_weights": {"disc": 2.0}},
@@ -184,6 +185,8 @@ SECTIONS = sorted({section(name) for name in ALL})
 )
 def test_each_setting_counts_as_in_the_commands(project, tmp_path, monkeypatch, part):
     (tmp_path / "donor.keras").write_bytes(b"")
+    (tmp_path / "graph" / "transform_fn").mkdir(parents=True)
+    (tmp_path / "graph" / "transform_fn" / "saved_model.pb").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     engine = "kubeflow" if part == "kubeflow" else "local"
     for name, kind in ALL.items():

@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console
 
-from stagecraft.pipeline.cli.terminal import console, run_view
+from stagecraft.pipeline.cli.terminal import console, run_state, run_view, wording
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 
 
@@ -151,3 +151,10 @@ def test_secrets_are_shown_in_documents_alone(capsys):
     assert shown.out.splitlines() == [LEFT, f"at  {LEFT}", "at", LEFT, json.dumps({"at": LEFT})]
     console.document(SIGNED)
     assert capsys.readouterr().out == f"{SIGNED}\n"
+
+
+def test_a_wait_says_for_whom_and_how_long():
+    event = {"phase": "wait", "holder": "process 7 on node-2", "seconds": 75, "file": "/kept"}
+    text = wording.progress_text(event)
+    assert all(part in text for part in ("process 7 on node-2", "1 min 15 s", "/kept"))
+    assert event["phase"] in run_state.NOTICES

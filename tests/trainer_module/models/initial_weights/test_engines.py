@@ -109,7 +109,13 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
     notes = record.read(fn_args.model_run_dir)
     assert notes["resumed_from"] == 4
     count = len(values)
-    assert notes["initial_weights"] == {"file": file, "variables": count, "total": count}
+    assert notes["initial_weights"] == {
+        "file": file,
+        "variables": count,
+        "total": count,
+        "compared": False,
+        "carried": [],
+    }
     exported = loading.of_saved_model(pathlib.Path(fn_args.serving_model_dir))
     kernel = next(path for path in values if path.endswith("kernel"))
     # Six steps of 1e-9 each, and of 6e-8 rounding, twice with the average.

@@ -2,6 +2,7 @@ import functools
 import json
 import pathlib
 import shutil
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -340,6 +341,62 @@ def test_a_keras_file_of_another_time_is_refused(tmp_path, messages):
         archive.writestr("config.json", "{}")
     with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(tmp_path / "m.keras")), classes(CLASSES))
+
+
+HUGE = (1 << 20, 1 << 11)  # of float32: 8 GiB
+
+
+def _grow(item: h5py.Dataset) -> None:
+    group, name = item.parent, item.name.rpartition("/")[2]
+    del group[name]
+    group.create_dataset(name, shape=HUGE, dtype="float32", chunks=(1, 1))
+
+
+def _add(item: h5py.Dataset) -> None:
+    item.parent.create_dataset("more", shape=HUGE, dtype="float32")
+
+
+def _claim(item: h5py.Dataset) -> None:
+    group, name, shape = item.parent, item.name.rpartition("/")[2], item.shape
+    del group[name]
+    group.create_dataset(name, shape=shape, dtype="float32")  # allocated when it is written
+
+
+def _compress(item: h5py.Dataset) -> None:
+    group, name, value = item.parent, item.name.rpartition("/")[2], np.asarray(item)
+    del group[name]
+    group.create_dataset(name, data=value, compression="gzip")
+
+
+@pytest.mark.parametrize("damage", [_grow, _add, _claim, _compress])
+def test_a_small_file_of_a_large_array_takes_no_memory(damage, tmp_path):
+    path = _weights_h5(_trained(), tmp_path, None)
+    with h5py.File(path, "r+") as file:
+        damage(file["layers/dense/vars/0"])
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(InitialWeightsError) as caught:
+            assemble(_settings(initial_weights=str(path)), classes(CLASSES))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**26
+    assert caught.value.path == str(path)
+
+
+def test_a_keras_file_that_grows_is_refused(tmp_path):
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(2**28))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InitialWeightsError) as caught:
+            assemble(_settings(initial_weights=str(path)), classes(CLASSES))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**26 and caught.value.path == str(path)
 
 
 def test_a_file_that_leads_to_another_is_refused(tmp_path):
