@@ -319,9 +319,7 @@ def _same_lookups(indices: Sequence[tf.Tensor]) -> bool:
     first, *others = indices
     if not tf.executing_eagerly():
         return all(each.shape.is_fully_defined() for each in indices)
-    return all(
-        each.shape == first.shape and bool(tf.reduce_all(each == first)) for each in others
-    )
+    return all(each.shape == first.shape and bool(tf.reduce_all(each == first)) for each in others)
 
 
 def _mask(tensor: Any) -> Any:

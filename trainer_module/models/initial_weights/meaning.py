@@ -22,6 +22,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.schemas.foreign_errors import cleaned
 from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data.tasks.tables import columns
 from stagecraft.trainer_module.models.initial_weights.source import (
     TRANSFORM_GRAPH,
     InitialWeightsError,
@@ -429,7 +430,9 @@ class _Graph:
                 records = tf.data.TFRecordDataset(str(file), compression_type="GZIP")
                 raw |= set(records.as_numpy_iterator())
             else:
-                raw |= set(file.read_bytes().splitlines())
+                lines = file.read_bytes().split(b"\n")
+                # Of a task on a table, a line is escaped; of another preprocessing_fn, it is not.
+                raw |= {text for line in lines for text in (line, columns.of_line(line))}
         return {text.decode(errors="ignore") for text in raw}
 
     def features(self, probes: Mapping[str, _Probes]) -> dict[str, np.ndarray] | None:

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
+from stagecraft.trainer_module.data.tasks.tables import columns
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
@@ -116,3 +117,8 @@ def test_columns_travel_as_yaml():
     }
     assert task.schema_features == ("town", "age", "y")
     assert isinstance(task, Classification)
+
+
+@pytest.mark.parametrize("text", [b"", b"plain", b"a\nb", b"\r\n", b"\\n", b"\\\\\n\\", b"end\\"])
+def test_a_line_of_a_vocabulary_is_its_text_again(text):
+    assert columns.of_line(columns._line(tf.constant([text])).numpy()[0]) == text

@@ -211,6 +211,14 @@ _ESCAPED = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
 """What a line of a vocabulary file cannot hold, as a backslash and a letter; and the backslash."""
 
 
+_MEANT = {b"n": b"\n", b"r": b"\r"}
+
+
+def of_line(line: bytes) -> bytes:
+    """The text of a line of a vocabulary file: the inverse of what Transform writes."""
+    return re.sub(rb"\\(.)", lambda found: _MEANT.get(found[1], found[1]), line)
+
+
 def _line(texts: Any) -> Any:
     """Texts as Transform writes them into a vocabulary file, which has a line for each."""
     import tensorflow as tf
