@@ -27,9 +27,11 @@ from stagecraft.parallel_model import draws, examination, parts, pins
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.parallel import topology as topologies
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -79,8 +81,6 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     return model
 
 
-_STRATEGIES = ("one_device", "mirrored", "grid")
-
 _HONOURED = frozenset(
     {
         *("strategy", "replicas", "stages", "virtual_stages", "microbatches", "accumulate"),
@@ -96,12 +96,13 @@ def _check_settings(parallel: ParallelSettings, model: Any) -> None:
     Raises:
         SettingError: as said.
     """
-    if parallel.strategy not in _STRATEGIES:
+    if not capabilities(parallel.strategy).divides_calls:
+        fitting = [each.name for each in registries.STRATEGIES.entries() if each.divides_calls]
         raise SettingError(
             "parallel.strategy",
             parallel.strategy,
             "does not work in Keras's own fit",
-            f"one of {', '.join(_STRATEGIES)}, or stagecraft.fit",
+            f"one of {', '.join(fitting)}, or stagecraft.fit",
         )
     if parallel.workers > 1:
         raise SettingError(

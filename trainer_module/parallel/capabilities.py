@@ -36,6 +36,9 @@ class Capabilities(Entry):
     keras_replicas = True
     """Whether Keras's layers see the replicas of a ``tf.distribute`` strategy."""
 
+    divides_calls = False
+    """Whether ``stagecraft.parallelize`` can divide a model's calls as the strategy would."""
+
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """Named devices that add up gradients with each other, which takes one type of device."""
         return ()

@@ -55,5 +55,5 @@ def test_a_cause_is_plain_and_without_secrets():
     said = explain(ValueError("\x1b[31mno\x1b[0m https://me:c4n4ry@host/x?sig=c4n4ry"))
     assert said == "ValueError: no https://…@host/x?sig=…"
     assert explain(UserError("a\x1b[2J\x07b: AWS_SECRET_ACCESS_KEY=c4n4ry")) == (
-        "ab: AWS_SECRET_ACCESS_KEY=…"
+        r"a\x1b[2J\x07b: AWS_SECRET_ACCESS_KEY=…"
     )

@@ -19,6 +19,7 @@ class Grid(Strategy):
     description = "synchronous replicas of a model in stages, each stage on its own device"
     all_reduces = ("auto", "ring", "nccl")
     several_processes = True
+    divides_calls = True
     cuts_model = True
     keras_replicas = False
     parity_cases = {

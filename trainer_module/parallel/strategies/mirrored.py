@@ -26,6 +26,7 @@ class Mirrored(Strategy):
 
     name = "mirrored"
     description = "synchronous replicas of the whole model on the devices of one process"
+    divides_calls = True
     all_reduces = ("auto", "nccl", "hierarchical_copy", "one_device")
     parity_cases = {
         "mirrored-2": ParityCase("two replicas", {"replicas": 2}),

@@ -16,6 +16,7 @@ class OneDevice(Strategy):
     name = "one_device"
     description = "the whole model on one device"
     is_reference = True
+    divides_calls = True
     parity_cases = {
         "accumulate-4": ParityCase("one device, four accumulation steps", {"accumulate": 4})
     }

@@ -24,4 +24,4 @@ def test_commands_without_json(stagecraft, tmp_path, command):
 
 def test_a_name_that_is_no_text(refused):
     error = refused("run", "--config", "no\x1b[31m\udcff.yaml")["error"]
-    assert error.startswith("no\ufffd.yaml: No such file")
+    assert error.startswith(r"no\x1b[31m\udcff.yaml: No such file")
