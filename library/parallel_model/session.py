@@ -196,14 +196,30 @@ class Session:
             model.jit_compile = False
         self._own[f"make_{name}"](force=force)
         function = getattr(model, name)
-        if function is not None and not hasattr(function, _KEY) and name != "predict_function":
-            training = name == "train_function"
-            wrapped = functools.partial(self._function, function, training)
+        if function is not None and not hasattr(function, _KEY):
+            wrapped = functools.partial(self._predict, function)
+            if name != "predict_function":
+                wrapped = functools.partial(self._function, function, name == "train_function")
             setattr(wrapped, _KEY, True)
             setattr(model, name, wrapped)
 
+    def _build(self, name: str, batch: Any) -> None:
+        """Makes the variables before a step reads them; as in Keras, a trace of the step does."""
+        if any(not layer.built for layer in self.model._flatten_layers()):
+            step = functools.partial(self._own[name], batch)
+            tf.function(step, autograph=False).get_concrete_function()
+
+    def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
+        """In place of ``predict_function``."""
+        self._build("predict_step", batches[0])
+        return own(batches)
+
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
+        if self._batches[training] == 0:
+            batch = next(iterator)
+            self._build("train_step" if training else "test_step", batch)
+            iterator = itertools.chain([batch], iterator)
         if self.parallel.parts == 1 or self.model.steps_per_execution != 1:
             number = self._batches[training]
             if self.parallel.parts == 1 or number not in _EXAMINED:
@@ -222,9 +238,6 @@ class Session:
             return
         self._sizes.add((training, size))
         step = self._own["train_step" if training else "test_step"]
-        if any(not layer.built for layer in self.model._flatten_layers()):
-            # A trace builds a model as Keras's own would, and computes nothing.
-            tf.function(functools.partial(step, batch), autograph=False).get_concrete_function()
         if training not in self._traced:
             self._traced[training] = tf.function(
                 functools.partial(self._examined, step, training),
@@ -303,7 +316,7 @@ class Session:
         with tf.init_scope():
             moved = [self._move(variable) for variable in model.variables]
         if any(moved):
-            _forget(model.optimizer)
+            _forget(getattr(model, "optimizer", None))
 
     def _move(self, variable: Any) -> bool:
         home = self._home(variable)
@@ -511,8 +524,8 @@ def _check(model: Any) -> None:
 def _forget(optimizer: Any) -> None:
     """Tells a built optimizer the variables that have moved; they have new identities."""
     while optimizer is not None:
-        known = getattr(optimizer, "_trainable_variables", None)
-        if known:
+        known = getattr(optimizer, "_trainable_variables", None) or ()
+        with backend.AutocastScope(None):  # else the value of a variable would be a cast
             optimizer._trainable_variables_indices = {
                 optimizer._var_key(variable): place for place, variable in enumerate(known)
             }
