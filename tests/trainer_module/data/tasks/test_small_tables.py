@@ -90,6 +90,7 @@ SPLITS, MOST = 20, 4
 twenty have it with a probability of 0.0026, by the binomial distribution."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "share"),
     [

@@ -196,8 +196,11 @@ def test_two_stages_and_replicas_compute_what_keras_computes(name):
 
 @pytest.mark.parametrize(
     "parallel",
-    [MIRRORED, GRID, sc.Parallel(accumulate=3)],
-    ids=["mirrored", "grid", "accumulate"],
+    [
+        pytest.param(MIRRORED, id="mirrored"),
+        pytest.param(GRID, id="grid", marks=pytest.mark.slow),
+        pytest.param(sc.Parallel(accumulate=3), id="accumulate", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_topology_computes_what_keras_computes(name, parallel):

@@ -143,6 +143,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", OTHERS)
 def test_other_ranges_are_refused_by_name(feature, make, model):
     with pytest.raises(meaning.MeaningError) as caught:
@@ -154,6 +155,7 @@ def test_other_ranges_are_refused_by_name(feature, make, model):
     assert str(model[1]) in caught.value.suggestion
 
 
+@pytest.mark.slow
 def test_the_order_of_labels_is_refused(make, tmp_path):
     old, new = (
         make(OLD, labels=("no", "yes"), classes=classes)
