@@ -270,7 +270,7 @@ def file_digest(path: str) -> str:
 
 
 def _signature(path: str) -> _Signature | None:
-    """What tells versions of a local file apart; None for an address."""
+    """Identity of a version of a local file; None for an address."""
     if "://" in path:
         return None
     status = os.stat(path)

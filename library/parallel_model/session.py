@@ -505,20 +505,21 @@ def _same_number(model: Any, results: Sequence[_Result]) -> int:
 
 def _check(model: Any) -> None:
     """Refuses layers that Keras itself does not divide."""
-    for path, layer in walk(model):
-        if getattr(layer, "stateful", False):
-            raise ModelRefusedError(
-                f"{path} ({type(layer).__name__})",
-                "is stateful: its state has a row for each row of a batch",
-                "set stateful=False, or train in one part",
-            )
-    for path, layer in normalizations(model):
-        if getattr(layer, "synchronized", False):
-            raise ModelRefusedError(
-                f"{path or model.name} ({type(layer).__name__})",
-                "has synchronized=True, and the topology divides each batch",
-                "set synchronized=False, or train in one part",
-            )
+    for path, layer in [(model.name, model), *walk(model)]:
+        for attribute, reason in _INDIVISIBLE.items():
+            if getattr(layer, attribute, False):
+                raise ModelRefusedError(
+                    f"{path} ({type(layer).__name__})",
+                    reason,
+                    f"set {attribute}=False, or train in one part",
+                )
+
+
+_INDIVISIBLE = {
+    "stateful": "is stateful: its state has a row for each row of a batch",
+    "synchronized": "has synchronized=True, and the topology divides each batch",
+}
+"""Attribute of a layer -> why its call cannot be divided."""
 
 
 def _forget(optimizer: Any) -> None:

@@ -38,7 +38,7 @@ class Expanding(gzip.GzipFile):
             self._header_left = None
 
     def read(self, size: int | None = -1) -> bytes:
-        """As :meth:`gzip.GzipFile.read`."""
+        """Reads as :meth:`gzip.GzipFile.read` does."""
         self._check_limit(self.tell() + max(size or 0, 0))
         if self._header_left is not None and size is not None:
             self._header_left -= size
@@ -47,7 +47,7 @@ class Expanding(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only."""
+        """Seeks as :meth:`gzip.GzipFile.seek` does, which expands skipped bytes; forward only."""
         if whence == os.SEEK_SET:
             self._check_limit(offset)
             if offset < self.tell():  # tarfile would loop forever (CVE-2025-8194)

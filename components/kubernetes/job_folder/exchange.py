@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Artifacts = dict[str, list[types.Artifact]]
 
 TASK = "task.json"
-"""What the pods train, in the job folder. Without it, the job has not started, or is done."""
+"""File of the job folder: what the pods train. Without it, the job has not started, or is done."""
 
 _JOB = re.compile(r"train-[0-9a-f]{16}")
 

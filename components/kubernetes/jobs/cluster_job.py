@@ -19,7 +19,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Permission(NamedTuple):
-    """What the Trainer's step does with a resource of the API."""
+    """The Trainer's work with a resource of the API."""
 
     group: str
     resource: str
