@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -82,7 +83,15 @@ print(done.stdout.strip() or done.stderr)
 """
 
 
-def test_without_privileges(tmp_path):
+@pytest.fixture
+def of_nobody() -> Iterator[pathlib.Path]:
+    """A folder that another user can enter: pytest's own are closed above it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        yield pathlib.Path(folder)
+
+
+def test_without_privileges(request):
     """In a user namespace, in which files keep their owner."""
     python = next(
         (each for each in ("/usr/bin/python3", "/usr/local/bin/python3") if os.path.exists(each)),
@@ -90,23 +99,24 @@ def test_without_privileges(tmp_path):
     )
     if os.getuid() or not python:
         pytest.skip("needs root, and a Python that other users can run")
-    shutil.copy(isolation.__file__, tmp_path / "isolation.py")
-    (tmp_path / "mine").write_text("own")
-    os.chown(tmp_path / "mine", NOBODY, NOBODY)
-    (tmp_path / "mine").chmod(0o600)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
+    folder = request.getfixturevalue("of_nobody")
+    shutil.copy(isolation.__file__, folder / "isolation.py")
+    (folder / "isolation.py").chmod(0o644)
+    (folder / "mine").write_text("own")
+    os.chown(folder / "mine", NOBODY, NOBODY)
+    (folder / "mine").chmod(0o600)
     done = subprocess.run(
-        [python, "-c", BY_ANOTHER, str(tmp_path / "isolation.py")],
+        [python, "-c", BY_ANOTHER, str(folder / "isolation.py")],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
     )
     if "IsolationError" in done.stderr:
         pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
     user, content, there = done.stdout.split()
     assert (int(user), content, there != own()) == (NOBODY, "own", True)
 
