@@ -111,8 +111,8 @@ def _registered() -> Collection[str]:
 
 def unpack(packed: bytes) -> None:
     """Gives the objects of :func:`pack` their names in this process."""
-    for name, value in cloudpickle.loads(packed).items():
-        setattr(_module(), name.partition(":")[2], cloudpickle.loads(value))
+    for name, value in pickles.loads(packed).items():
+        setattr(_module(), name.partition(":")[2], pickles.loads(value))
 
 
 def _module() -> types.ModuleType:

@@ -5,7 +5,6 @@ A function that moves within its file keeps its digest.
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import io
 import itertools
@@ -20,17 +19,16 @@ _serial = itertools.count()
 
 
 class Pickler(cloudpickle.CloudPickler):
-    """cloudpickle, but for losses of Keras: with all arguments, and the classes of the caller's.
-
-    Keras pickles a loss as its ``get_config``, which lacks ``delta`` in ``Huber``, and by the name
-    of its class, which another process does not know
-    (``keras/src/saving/keras_saveable.py``, ``keras/src/losses/losses.py`` in Keras 3.12).
-    """
+    """cloudpickle, with :mod:`~stagecraft.copies` of Keras's objects."""
 
     def reducer_override(self, value: Any) -> Any:
         """See :meth:`pickle.Pickler.reducer_override`."""
-        if is_loss(value):
-            return copyreg.__newobj__, (type(value),), vars(value)  # type: ignore[attr-defined]
+        if "keras" in sys.modules:  # its import takes seconds
+            from stagecraft import copies
+
+            reduced = copies.reduced(value)
+            if reduced is not NotImplemented:
+                return reduced
         return super().reducer_override(value)
 
 
@@ -46,9 +44,20 @@ def dumps(value: Any, pickler: type[Pickler] = Pickler) -> bytes:
     Raises:
         Exception: whatever the object's ``__reduce__`` raises.
     """
+    if "keras" in sys.modules:
+        from stagecraft import copies
+
+        return copies.dumps(value, pickler)
     stream = io.BytesIO()
     pickler(stream).dump(value)
     return stream.getvalue()
+
+
+def loads(data: bytes) -> Any:
+    """The object of a pickle that :func:`dumps` made."""
+    from stagecraft import copies
+
+    return copies.loads(data)
 
 
 def digest(value: Any, otherwise: str | None = None) -> str:

@@ -119,7 +119,7 @@ def test_what_a_copy_would_lose_is_refused(name, messages):
     keras.utils.clear_session()  # the messages have names
     given = REFUSED[name]()
     with messages.raises(SettingError) as error:
-        model.builder(given, examples=X)
+        model.builder(given)
     assert (error.value.setting, error.value.value) == ("train.model", given.name)
 
 
@@ -129,7 +129,7 @@ def test_the_defaults_are_no_difference():
         _sequential(keras.layers.Dense(2, kernel_constraint=Below())),
     ]
     for each in [*given, Gain(), Loose()]:
-        made = model.builder(each, examples=X)()
+        made = model.builder(each)()
         assert np.array_equal(made(X), each(X))
 
 
@@ -149,7 +149,7 @@ class Counter(keras.layers.Layer):
 @pytest.mark.parametrize("draws", [False, True])
 def test_state_stays_and_random_outputs_are_not_compared(draws):
     given = _sequential(Counter(draws), keras.layers.Dense(2))
-    made = model.builder(given, examples=X)()
+    made = model.builder(given)()
     assert [float(each.layers[0].count) for each in (given, made)] == [0.0, 0.0]
 
 
@@ -170,7 +170,7 @@ class Late(keras.layers.Layer):
 
 def test_weights_of_the_first_call_are_copied():
     given = _sequential(Late())
-    made = model.builder(given, examples=X)()
+    made = model.builder(given)()
     assert len(given.weights) == 2 and np.array_equal(made(X), given(X))
 
 
@@ -187,7 +187,7 @@ def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 )
 def test_functions_that_share_a_name_with_those_of_keras(activation):
     given = _sequential(keras.layers.Dense(2, activation=activation))
-    assert np.array_equal(model.builder(given, examples=X)()(X), given(X))
+    assert np.array_equal(model.builder(given)()(X), given(X))
 
 
 class Around(keras.Model):
@@ -211,7 +211,7 @@ class Around(keras.Model):
 def test_copies_have_different_paths():
     keras.utils.clear_session()
     given = Around(_sequential(keras.layers.Dense(3)))
-    builder = model.builder(given, examples=X)
+    builder = model.builder(given)
     keras.utils.clear_session()
     made = builder()
     assert [each.path for each in made.weights] == [each.path for each in given.weights]
@@ -223,4 +223,4 @@ class Plain(keras.Sequential):
 
 def test_a_class_without_members():
     given = Plain([keras.Input([4]), keras.layers.Dense(2)])
-    assert np.array_equal(model.builder(given, examples=X)()(X), given(X))
+    assert np.array_equal(model.builder(given)()(X), given(X))

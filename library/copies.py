@@ -1,0 +1,286 @@
+"""Copies of Keras objects: in another process, on other devices, with another dtype policy.
+
+Keras copies an object by its ``get_config``, which many classes lack, and which leaves out what
+somebody set later. A copy of this module has all attributes of the object, like a pickle of any
+other Python object.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import cloudpickle
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src import backend
+from keras.src.layers.preprocessing.index_lookup import IndexLookup
+from keras.src.ops.function import Function, map_graph
+from keras.src.saving.keras_saveable import KerasSaveable
+from keras.src.utils import tracking
+from keras.src.utils.backend_utils import DynamicBackend
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+"""Attributes of a model that Keras makes again: compiled functions."""
+
+_COLLECTIONS: Mapping[type, type] = {
+    tracking.TrackedList: list,
+    tracking.TrackedDict: dict,
+    tracking.TrackedSet: set,
+}
+
+_STACK_BYTES = 1 << 29
+"""A pickle of a graph goes from layer to layer, each some calls deeper."""
+
+
+class Policies(NamedTuple):
+    """Dtype policies that a copy has in place of those of the original."""
+
+    before: str
+    after: str
+
+    def policy(self, name: str) -> str:
+        """In place of a policy."""
+        return self.after if name == self.before else name
+
+    def variable(self, dtype: str) -> str:
+        """In place of the dtype of a variable."""
+        before, after = (keras.DTypePolicy(each).variable_dtype for each in self)
+        return after if dtype == before else dtype
+
+    def tensor(self, dtype: str) -> str:
+        """In place of the dtype of a symbolic tensor."""
+        names = {each: keras.DTypePolicy(each) for each in self}
+        of = {names[self.before].compute_dtype: names[self.after].compute_dtype}
+        return of.get(dtype, dtype)
+
+
+_policies: ContextVar[Policies | None] = ContextVar("policies", default=None)
+
+_last: ContextVar[list[Callable[[], None]] | None] = ContextVar("last", default=None)
+"""What has to be done when all objects of a pickle are made."""
+
+
+def dumps(value: Any, pickler: type[cloudpickle.CloudPickler]) -> bytes:
+    """The pickle of an object, with a pickler that asks :func:`reduced`.
+
+    Raises:
+        Exception: whatever an object's ``__reduce__`` raises.
+    """
+    stream, errors = io.BytesIO(), []
+
+    def dump() -> None:
+        try:
+            pickler(stream).dump(value)
+        except BaseException as error:  # goes on in the caller's thread
+            errors.append(error)
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK_BYTES)
+    thread = threading.Thread(target=dump, name="pickle")
+    try:
+        sys.setrecursionlimit(1_000_000)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
+    if errors:
+        raise errors[0]
+    return stream.getvalue()
+
+
+def loads(data: bytes, policies: Policies | None = None) -> Any:
+    """The object of a pickle, on the current devices; ``policies``: that it has from now on."""
+    tokens = _policies.set(policies), _last.set([])
+    try:
+        made = cloudpickle.loads(data)
+        for repair in _last.get() or []:
+            repair()
+        return made
+    finally:
+        _policies.reset(tokens[0])
+        _last.reset(tokens[1])
+
+
+def reduced(value: Any) -> Any:
+    """How to make an object again, as ``__reduce__`` says it; NotImplemented: as any other one."""
+    kind = type(value)
+    if kind in _COLLECTIONS:
+        items = _COLLECTIONS[kind](value)
+        return _new_collection, (kind,), (vars(value), items), None, None, _fill
+    for wanted, reduce in _REDUCED.items():
+        if isinstance(value, wanted):
+            return reduce(value)
+    return NotImplemented
+
+
+def _of_variable(value: Any) -> Any:
+    state = _plain(value)
+    state["_value"] = None if value._value is None else _array(value._value)
+    return _variable, (type(value), state)
+
+
+def _variable(kind: type, state: dict[str, Any]) -> Any:
+    variable, value, policies = object.__new__(kind), state["_value"], _policies.get()
+    vars(variable).update(state | {"_value": None})
+    if policies is not None:
+        variable._dtype = policies.variable(state["_dtype"])
+    if value is not None:
+        variable._initialize(tf.constant(value, variable._dtype))
+    return variable
+
+
+def _of_object(value: Any) -> Any:
+    return _new, (type(value),), _plain(value), None, None, _update
+
+
+def _update(value: Any, state: dict[str, Any]) -> None:
+    vars(value).update(state)
+    for kind, repair in _REPAIRED.items():
+        if isinstance(value, kind):
+            _at_last(functools.partial(repair, value))
+
+
+def _at_last(repair: Callable[[], None]) -> None:
+    waiting = _last.get()
+    if waiting is None:  # another one loads the pickle
+        repair()
+    else:
+        waiting.append(repair)
+
+
+def _know_nodes(function: Any) -> None:
+    function._nodes = map_graph(function._inputs, function._outputs)[0]
+
+
+def _know_stored(tracker: Any) -> None:
+    tracker.stored_ids = {name: set(map(id, own)) for name, (_, own) in tracker.config.items()}
+
+
+def _of_lookup(layer: Any) -> Any:
+    """Without the table, which is a resource of TensorFlow."""
+    state = _plain(layer)
+    state.pop("lookup_table", None)
+    words = layer.get_vocabulary() if layer.get_vocabulary(include_special_tokens=False) else None
+    has_weights = words is not None and layer.output_mode == "tf_idf"
+    weights = layer.idf_weights.numpy()[: len(words)] if has_weights and words else None
+    return _new, (type(layer),), (state, words, weights), None, None, _update_lookup
+
+
+def _update_lookup(layer: Any, state: Any) -> None:
+    attributes, words, weights = state
+    vars(layer).update(attributes)
+    if words is not None:
+        layer.set_vocabulary(words, weights)
+    elif hasattr(layer, "_uninitialized_lookup_table"):
+        layer.lookup_table = layer._uninitialized_lookup_table()
+
+
+def _of_symbol(value: Any) -> Any:
+    return _new, (type(value),), dict(vars(value)), None, None, _update_symbol
+
+
+def _update_symbol(value: Any, state: dict[str, Any]) -> None:
+    vars(value).update(state)
+    policies = _policies.get()
+    if policies is not None:
+        value._dtype = policies.tensor(state["_dtype"])
+
+
+def _of_policy(value: Any) -> Any:
+    return _policy, (type(value), value.get_config())
+
+
+def _policy(kind: Any, config: dict[str, Any]) -> Any:
+    policies = _policies.get()
+    if policies is not None and kind is keras.DTypePolicy:
+        config = config | {"name": policies.policy(config["name"])}
+    return kind.from_config(config)
+
+
+def _of_tensor(value: Any) -> Any:
+    if not hasattr(value, "numpy"):
+        return NotImplemented
+    return _tensor, (_array(value), value.dtype.name)
+
+
+def _tensor(value: np.ndarray, dtype: str) -> tf.Tensor:
+    policies = _policies.get()
+    return tf.constant(value, dtype if policies is None else policies.tensor(dtype))
+
+
+def _of_strategy(value: Any) -> Any:
+    """An optimizer keeps the strategy that it was made in."""
+    return tf.distribute.get_strategy, ()
+
+
+def _of_backend(value: Any) -> Any:
+    """It has all attributes of a module."""
+    return type(value), (value._backend,)
+
+
+_REDUCED: Mapping[type, Callable[[Any], Any]] = {
+    keras.Variable: _of_variable,
+    tracking.Tracker: _of_object,
+    DynamicBackend: _of_backend,
+    IndexLookup: _of_lookup,
+    KerasSaveable: _of_object,
+    keras.losses.Loss: _of_object,
+    keras.KerasTensor: _of_symbol,
+    keras.DTypePolicy: _of_policy,
+    tf.Tensor: _of_tensor,
+    tf.distribute.Strategy: _of_strategy,
+}
+
+
+_REPAIRED: Mapping[type, Callable[[Any], None]] = {
+    Function: _know_nodes,
+    tracking.Tracker: _know_stored,
+    keras.optimizers.Optimizer: lambda optimizer: forget(optimizer),
+}
+"""What knows other objects by their ``id``."""
+
+
+def _new(kind: type) -> Any:
+    return object.__new__(kind)
+
+
+def _new_collection(kind: type) -> Any:
+    return kind.__new__(kind)
+
+
+def _fill(collection: Any, state: Any) -> None:
+    attributes, items = state
+    vars(collection).update(attributes)
+    base: Any = _COLLECTIONS[type(collection)]
+    (base.extend if base is list else base.update)(collection, items)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Attributes, without what TensorFlow tracks and what Keras compiles."""
+    state = {name: own for name, own in vars(value).items() if not name.startswith("_self_")}
+    session = state.get("_stagecraft_session")
+    if session is not None:
+        state = session.without(state)
+    return state | {name: None for name in _FUNCTIONS if name in state}
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(tf.convert_to_tensor(value).numpy())
+
+
+def forget(optimizer: Any) -> None:
+    """Tells a built optimizer the variables of its model, which have new identities."""
+    while optimizer is not None:
+        known = getattr(optimizer, "_trainable_variables", None) or ()
+        with backend.AutocastScope(None):  # else the value of a variable would be a cast
+            optimizer._trainable_variables_indices = {
+                optimizer._var_key(variable): place for place, variable in enumerate(known)
+            }
+        optimizer = getattr(optimizer, "inner_optimizer", None)
