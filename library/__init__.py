@@ -28,6 +28,7 @@ __all__ = [
     "UserError",
     "__version__",
     "check_parity",
+    "connect",
     "engine",
     "estimator",
     "fit",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from stagecraft.fitting.plan import plan as plan
     from stagecraft.objects.parallel import Parallel as Parallel
     from stagecraft.parallel_model.session import parallelize as parallelize
+    from stagecraft.parallel_model.workers import connect as connect
     from stagecraft.schemas.errors import SettingError as SettingError
     from stagecraft.schemas.errors import UserError as UserError
     from stagecraft.trainer_module.data.batch import Batch as Batch
@@ -80,6 +82,7 @@ _PLACES = {
     "TrainingEngine": f"{_FITTING}.engine:TrainingEngine",
     "UserError": "stagecraft.schemas.errors:UserError",
     "check_parity": f"{_FITTING}.parity:check_parity",
+    "connect": "stagecraft.parallel_model.workers:connect",
     "engine": f"{_FITTING}.engine:engine",
     "estimator": "stagecraft.estimator",
     "fit": f"{_FITTING}.fit:fit",

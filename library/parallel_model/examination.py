@@ -156,19 +156,18 @@ class Kinds:
                 )
 
 
-def merged(
+def term(
     kind: str, values: Sequence[tf.Tensor], before: tf.Tensor, divided: Sequence[Part]
 ) -> tf.Tensor:
-    """The value of a variable after a batch, from those after its parts."""
-    if len(values) == 1 or kind == SAME:
-        return values[0]
+    """What parts add to the value of a variable after a batch, from the values after them."""
     if kind == MEAN:
         return tf.add_n([v * p.share(v.dtype) for v, p in zip(values, divided, strict=True)])
-    changes = [
-        tf.where(part.count > 0, value - before, tf.zeros_like(before))
-        for value, part in zip(values, divided, strict=True)
-    ]
-    return before + tf.add_n(changes)
+    return tf.add_n(
+        [
+            tf.where(part.count > 0, value - before, tf.zeros_like(before))
+            for value, part in zip(values, divided, strict=True)
+        ]
+    )
 
 
 def near(one: Any, other: Any, dtype: tf.DType | None = None) -> bool:

@@ -23,14 +23,15 @@ from keras.src import backend
 # Not public; see the pins.
 from tensorflow.python.eager import record
 
-from stagecraft.parallel_model import draws, examination, parts, pins
+from stagecraft import copies
+from stagecraft.parallel_model import draws, examination, lockstep, parts, pins
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
+from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, devices_of
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel import topology as topologies
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -55,8 +56,10 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
 
     Args:
         model: a Keras model, compiled or not, built or not. It stays the same object, with the same
-            variables.
-        parallel: the topology; None: one device, as without this function.
+            variables. Or a function that builds it, which this function calls when it has
+            connected with other processes.
+        parallel: the topology; None: one device, as without this function. With several
+            ``workers``, each process calls this function, and then ``fit``.
 
     Returns:
         The model.
@@ -64,33 +67,44 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     Raises:
         UserError: a setting does not fit, or the machine lacks the devices.
     """
-    if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
-        raise SettingError("model", type(model).__name__, "is not a Keras model", "a keras.Model")
     parallel = ParallelSettings() if parallel is None else parallel
     if not isinstance(parallel, ParallelSettings):
         raise SettingError(
             "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
-    _check_settings(parallel, model)
-    earlier = vars(model).get(_KEY)
+    check_settings(parallel)
+    devices = devices_of(parallel)
+    if not isinstance(model, keras.Layer) and callable(model) and not isinstance(model, type):
+        model = model()
+    if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
+        raise SettingError("model", type(model).__name__, "is not a Keras model", "a keras.Model")
+    _check_precision(parallel, model)
+    earlier = session_of(model)
     if earlier is not None:
         earlier.detach()
-    devices = topologies.resolve(parallel)
     if parallel.devices_per_worker * parallel.parts > 1 or parallel.remat or parallel.jit:
         Session(model, parallel, devices).attach()
     return model
+
+
+def session_of(model: Any) -> Session | None:
+    """The session of a model that :func:`parallelize` has had; None: one device trains it."""
+    found: Session | None = vars(model).get(_KEY)
+    return found
 
 
 _HONOURED = frozenset(
     {
         *("strategy", "replicas", "stages", "virtual_stages", "microbatches", "accumulate"),
         *("cuts", "devices", "jit", "remat", "virtual_devices", "precision", "launcher"),
+        *("workers", "all_reduce", "isolated", "max_restarts"),
+        *("start_timeout_seconds", "silence_timeout_seconds"),
     }
 )
 """Settings that this function applies or checks."""
 
 
-def _check_settings(parallel: ParallelSettings, model: Any) -> None:
+def check_settings(parallel: ParallelSettings) -> None:
     """Refuses settings that would have no effect.
 
     Raises:
@@ -102,14 +116,7 @@ def _check_settings(parallel: ParallelSettings, model: Any) -> None:
             "parallel.strategy",
             parallel.strategy,
             "does not work in Keras's own fit",
-            f"one of {', '.join(fitting)}, or stagecraft.fit",
-        )
-    if parallel.workers > 1:
-        raise SettingError(
-            "parallel.workers",
-            parallel.workers,
-            "needs several processes, but parallelize works in this one",
-            "stagecraft.fit, which starts processes, or parallel.replicas",
+            f"one of {', '.join(fitting)}, or stagecraft.train in a run_fn",
         )
     defaults = ParallelSettings()
     for name in sorted(parallel.model_fields_set - _HONOURED):
@@ -119,8 +126,11 @@ def _check_settings(parallel: ParallelSettings, model: Any) -> None:
                 f"parallel.{name}",
                 value,
                 "has no effect in Keras's own fit",
-                f"the default of {name}, or stagecraft.fit",
+                f"the default of {name}, or stagecraft.train in a run_fn",
             )
+
+
+def _check_precision(parallel: ParallelSettings, model: Any) -> None:
     own = model.dtype_policy.name
     if "precision" in parallel.model_fields_set and parallel.precision not in ("auto", own):
         raise SettingError(
@@ -163,11 +173,16 @@ class Session:
         self._per_replica = parallel.accumulate * parallel.microbatches
         last = parallel.model_parts - 1
         self._loss_device = devices.device(0, last)
+        self.workers = Workers(devices, parallel.all_reduce)
+        self.peers = self.workers
+        """Those that a step is divided with: all, or this process alone."""
+        self._hosts_variables = capabilities(parallel.strategy).hosts_variables
 
     def attach(self) -> None:
         """Takes the place of the model's methods."""
         model = self.model
-        names = ("call", *_STEPS, *(f"make_{name}" for name in _FUNCTIONS))
+        methods = lockstep.METHODS if self.workers.count > 1 else ()
+        names = ("call", *_STEPS, *(f"make_{name}" for name in _FUNCTIONS), *methods)
         self._before = {name: vars(model)[name] for name in names if name in vars(model)}
         self._own = {name: getattr(model, name) for name in names}
         replaced: dict[str, Any] = {"call": self._call}
@@ -175,6 +190,8 @@ class Session:
             replaced[name] = functools.partial(self._step, name)
         for name in _FUNCTIONS:
             replaced[f"make_{name}"] = functools.partial(self._make, name)
+        for name in methods:
+            replaced[name] = lockstep.method(self._own[name], model, self)
         # Not setattr: Keras would track what it finds.
         vars(model).update(replaced | {_KEY: self} | dict.fromkeys(_FUNCTIONS))
 
@@ -183,6 +200,23 @@ class Session:
         for name in (*self._own, _KEY):
             vars(self.model).pop(name, None)
         vars(self.model).update(self._before | dict.fromkeys(_FUNCTIONS))
+
+    def without(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes of the model, as they would be without this session."""
+        own = {name: own for name, own in attributes.items() if name not in (*self._own, _KEY)}
+        return own | self._before
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """In the block, the model's methods work in this process, without the others."""
+        before, self.peers = self.peers, Workers()
+        functions = {name: vars(self.model).get(name) for name in _FUNCTIONS}
+        vars(self.model).update(dict.fromkeys(_FUNCTIONS))
+        try:
+            yield
+        finally:
+            self.peers = before
+            vars(self.model).update(functions)
 
     def _make(self, name: str, force: bool = False) -> None:
         """In place of ``make_train_function`` and the like."""
@@ -200,8 +234,9 @@ class Session:
             wrapped = functools.partial(self._predict, function)
             if name != "predict_function":
                 wrapped = functools.partial(self._function, function, name == "train_function")
-            setattr(wrapped, _KEY, True)
-            setattr(model, name, wrapped)
+            checked = functools.partial(_in_own_words, wrapped)
+            setattr(checked, _KEY, True)
+            setattr(model, name, checked)
 
     def _build(self, name: str, batch: Any) -> None:
         """Makes the variables before a step reads them; as in Keras, a trace of the step does."""
@@ -251,6 +286,7 @@ class Session:
     def _examined(self, step: Callable[[Any], Any], training: bool, batch: Any) -> Any:
         """The model's call in a step, whole and in parts; None: the step does not call it."""
         before = self._training, self._runs
+        peers, self.peers = self.peers, Workers()
         self._training, self._runs, self._examines = training, True, True
         try:
             with keras.StatelessScope():  # the step changes nothing
@@ -259,7 +295,7 @@ class Session:
             return stop.found
         finally:
             self._training, self._runs = before
-            self._examines = False
+            self._examines, self.peers = False, peers
         return None
 
     def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -267,6 +303,7 @@ class Session:
         self._training, self._called = name == "train_step", False
         self._runs = True
         try:
+            self.peers.same(args)
             with tf.device(self._loss_device):
                 result = self._own[name](*args, **kwargs)
         finally:
@@ -292,11 +329,14 @@ class Session:
             if self._examines:
                 raise _Examined(self._both(args, kwargs))
             self._called = True
-            count = self.parallel.parts
-            divided, results = self._results(args, kwargs, count)
+            own = self.parallel.parts // self.workers.count
+            first, count = self.peers.number * own, self.peers.count * own
+            divided, results = self._results(args, kwargs, range(first, first + own), count)
             self._add_losses(divided, results)
             self._assign(divided, results)
-            return self._joined(divided, results)
+            outputs = self._joined(divided, results)
+            total = divided[0].rows.total
+            return self.peers.joined(outputs, total * first // count, total, self._refuse)
         except UserError as error:
             error._keras_call_info_injected = True  # type: ignore[attr-defined]  # Keras would replace it
             raise
@@ -316,7 +356,7 @@ class Session:
         with tf.init_scope():
             moved = [self._move(variable) for variable in model.variables]
         if any(moved):
-            _forget(getattr(model, "optimizer", None))
+            copies.forget(getattr(model, "optimizer", None))
 
     def _move(self, variable: Any) -> bool:
         home = self._home(variable)
@@ -329,23 +369,28 @@ class Session:
         return True
 
     def _home(self, variable: Any) -> str:
-        return self._device(0, variable)
+        return "CPU:0" if self._hosts_variables else self._device(0, variable)
 
     def _device(self, replica: int, variable: Any) -> str:
         assert self._placement is not None
         return self.topology.device(replica, self._placement.stage_of.get(id(variable), 0))
 
-    def _results(self, args: Any, kwargs: Any, count: int) -> tuple[list[Part], list[_Result]]:
-        """The model's call in some parts."""
+    def _results(
+        self, args: Any, kwargs: Any, numbers: Sequence[int], count: int
+    ) -> tuple[list[Part], list[_Result]]:
+        """The model's call in some of ``count`` parts."""
         total = parts.row_count((args, kwargs))
-        divided = [parts.divide(total, number, count) for number in range(count)]
-        values, trained = self._values(count)
+        divided = [parts.divide(total, number, count) for number in numbers]
+        replicas = [
+            number // self._per_replica % self.topology.replicas if count > 1 else 0
+            for number in numbers
+        ]
+        values, trained = self._values(replicas)
         results = []
-        for number, (part, own) in enumerate(zip(divided, values, strict=True)):
+        for replica, part, own in zip(replicas, divided, values, strict=True):
             scope = pins.Scope(own, trained)
             rows = part.rows if count > 1 else None
             taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
-            replica = number // self._per_replica if count > 1 else 0
             with scope, draws.of_rows(rows), self._pinned(replica, scope) as call:
                 results.append(_Result(call(*taken[0], **taken[1]), scope))
         return divided, results
@@ -370,14 +415,13 @@ class Session:
         with tf.device(self.topology.device(replica, 0)), intercepted(units, wrap):
             yield self._own["call"]
 
-    def _values(self, count: int) -> tuple[list[dict[int, tf.Tensor]], frozenset[int]]:
-        """For each part, the values of the variables on its devices; ids of trained variables."""
+    def _values(self, replicas: Sequence[int]) -> tuple[list[dict[int, tf.Tensor]], frozenset[int]]:
+        """The values of the variables on the devices of replicas; ids of trained variables."""
         model = self.model
         variables = list({id(each): each for each in model.variables}.values())
         trained = frozenset(map(id, model.trainable_variables))
         with backend.AutocastScope(None):
             values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        replicas = [number // self._per_replica if count > 1 else 0 for number in range(count)]
         spread: list[list[tf.Tensor]] = []
         recording = record.could_possibly_record()
         with record.stop_recording():
@@ -392,6 +436,7 @@ class Session:
             if id(variable) in trained and values[place].dtype.is_floating
         ]
         homes = [self._home(variables[place]) for place in places]
+        peers = self.peers
 
         def backward(*incoming: tf.Tensor | None) -> list[tf.Tensor | None]:
             totals: list[Any] = []
@@ -399,6 +444,15 @@ class Session:
                 with tf.device(home):
                     own = [each for each in incoming[number :: len(places)] if each is not None]
                     totals.append(pins.total(own) if own else None)
+            for home in dict.fromkeys(homes):
+                here = [
+                    place
+                    for place, own in enumerate(homes)
+                    if own == home and totals[place] is not None
+                ]
+                sums = peers.total([totals[place] for place in here], home)
+                for place, total in zip(here, sums, strict=True):
+                    totals[place] = total
             return totals
 
         if recording and places:
@@ -408,20 +462,22 @@ class Session:
         return [dict(zip(keys, of_part, strict=True)) for of_part in spread], trained
 
     def _joined(self, divided: Sequence[Part], results: Sequence[_Result]) -> Any:
-        if len(results) == 1:
+        if self.parallel.parts == 1 or len(results) == self.peers.count == 1:
             return results[0].outputs
+        return parts.join([each.outputs for each in results], divided, self._refuse)
 
-        def refuse(output: tf.Tensor) -> None:
-            raise ModelRefusedError(
-                self.model.name,
-                "returns an output without rows, which the topology cannot divide",
-                "return a value for each example, or train in one part",
-            )
-
-        return parts.join([each.outputs for each in results], divided, refuse)
+    def _refuse(self, output: Any) -> None:
+        kind = type(output).__name__ if tf.is_tensor(output) else ""
+        raise ModelRefusedError(
+            self.model.name,
+            f"returns an output without rows, or a {kind} of {output.dtype.name}, which the "
+            "topology cannot divide",
+            "return a number for each example, or train in one part",
+        )
 
     def _add_losses(self, divided: Sequence[Part], results: Sequence[_Result]) -> None:
         """Adds the losses of layers to the model, as sums or means over the parts."""
+        losses = []
         for place in range(_same_number(self.model, results)):
             kind = self._kinds.of_loss(self._training, place)
             terms = []
@@ -430,19 +486,31 @@ class Session:
                 if kind == examination.SUM:
                     terms.append(tf.where(part.count > 0, loss, tf.zeros_like(loss)))
                 else:
-                    terms.append(loss * part.share(loss.dtype) if len(results) > 1 else loss)
+                    terms.append(loss * part.share(loss.dtype))
+            losses.append(tf.add_n(terms))
+        for loss in self.peers.added(losses):
             # Not self.model.add_loss: a functional model refuses it.
-            keras.Layer.add_loss(self.model, tf.add_n(terms))
+            keras.Layer.add_loss(self.model, loss)
 
     def _assign(self, divided: Sequence[Part], results: Sequence[_Result]) -> None:
         """Assigns what layers assigned in the parts, put together."""
+        whole = len(results) == self.peers.count == 1
+        found, terms, terms_of = [], [], []
         for key, (variable, values, before) in _updates(results).items():
+            kind = self._kinds.of_variable(key, variable)
+            if whole or kind == examination.SAME:
+                found.append((variable, values[0]))
+                continue
+            with tf.device(self._home(variable)):
+                terms.append(examination.term(kind, values, before, divided))
+            found.append((variable, before if kind == examination.SUM else tf.zeros_like(before)))
+            terms_of.append(len(found) - 1)
+        for place, total in zip(terms_of, self.peers.sum(terms), strict=True):
+            variable, base = found[place]
+            found[place] = variable, base + total
+        for variable, value in found:
             with tf.device(self._home(variable)), backend.AutocastScope(None):
-                variable.assign(
-                    examination.merged(
-                        self._kinds.of_variable(key, variable), values, before, divided
-                    )
-                )
+                variable.assign(value)
 
     def _both(self, args: Any, kwargs: Any) -> examination.Found:
         """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
@@ -454,7 +522,7 @@ class Session:
         outcomes = []
         with intercepted(layers, frozen):
             for count in (1, 1, self.parallel.parts):
-                divided, results = self._results(args, kwargs, count)
+                divided, results = self._results(args, kwargs, range(count), count)
                 _same_number(self.model, results)
                 outcomes.append(
                     examination.Outcome(
@@ -522,15 +590,19 @@ _INDIVISIBLE = {
 """Attribute of a layer -> why its call cannot be divided."""
 
 
-def _forget(optimizer: Any) -> None:
-    """Tells a built optimizer the variables that have moved; they have new identities."""
-    while optimizer is not None:
-        known = getattr(optimizer, "_trainable_variables", None) or ()
-        with backend.AutocastScope(None):  # else the value of a variable would be a cast
-            optimizer._trainable_variables_indices = {
-                optimizer._var_key(variable): place for place, variable in enumerate(known)
-            }
-        optimizer = getattr(optimizer, "inner_optimizer", None)
+def _in_own_words(function: Callable[[Any], Any], batches: Any) -> Any:
+    try:
+        return function(batches)
+    except tf.errors.InvalidArgumentError as error:
+        if OTHER_BATCHES not in str(error):
+            raise
+        raise UserError(
+            "x: the processes do not read the same batches, and each takes its part of every "
+            "batch; let all of them read the whole data in the same order, for example with a "
+            "seed for shuffle",
+            setting="x",
+            suggestion="dataset.shuffle(…, seed=0)",
+        ) from None
 
 
 def _size(batch: Any) -> int:

@@ -43,7 +43,8 @@ class Group:
     def all_reduce(self, replica: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sum of each tensor over the replicas: the same bits on all of them.
 
-        Every replica of the group calls it, under its device, with the same shapes and dtypes.
+        Every replica of the group calls it, under its device, with the same shapes and dtypes. A
+        graph need not know the shapes.
         """
         if self._size == 1:
             return list(tensors)
@@ -63,8 +64,12 @@ class Group:
             communication_hint=self._hint,
             timeout_seconds=TIMEOUT_SECONDS,
         )
-        parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
-        return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+        parts = tf.split(flat, [_size(tensor) for tensor in tensors])
+        shapes = [
+            tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
+            for tensor in tensors
+        ]
+        return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def by_dtype(
@@ -78,6 +83,16 @@ def by_dtype(
     return [results[i] for i in range(len(tensors))]
 
 
-def _instance(flat: tf.Tensor) -> int:
+def _size(tensor: tf.Tensor) -> int | tf.Tensor:
+    """The number of elements; a tensor if the graph does not know it."""
+    size: int | None = tensor.shape.num_elements()
+    return tf.size(tensor) if size is None else size
+
+
+def _instance(flat: tf.Tensor) -> int | tf.Tensor:
     """The instance key for a dtype and size; TensorFlow requires that both stay the same."""
-    return (_DTYPES * flat.shape.num_elements() + flat.dtype.as_datatype_enum) % 2**31
+    size, kind = flat.shape.num_elements(), flat.dtype.as_datatype_enum
+    if size is not None:
+        return (_DTYPES * size + kind) % 2**31
+    wide = _DTYPES * tf.size(flat, tf.int64) + kind
+    return tf.cast(wide % 2**31, tf.int32)

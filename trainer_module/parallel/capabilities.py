@@ -36,6 +36,9 @@ class Capabilities(Entry):
     keras_replicas = True
     """Whether Keras's layers see the replicas of a ``tf.distribute`` strategy."""
 
+    hosts_variables = False
+    """Whether the host holds the variables, and not the devices."""
+
     divides_calls = False
     """Whether ``stagecraft.parallelize`` can divide a model's calls as the strategy would."""
 

@@ -14,6 +14,8 @@ class CentralStorage(Strategy):
 
     name = "central_storage"
     description = "synchronous replicas on the devices of one process, with variables on its CPU"
+    divides_calls = True
+    hosts_variables = True
     parity_cases = {
         "central_storage-2": ParityCase("two replicas, variables on the host", {"replicas": 2})
     }

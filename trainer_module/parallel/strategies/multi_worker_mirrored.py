@@ -21,6 +21,7 @@ class MultiWorkerMirrored(Strategy):
     all_reduces = ("auto", "ring", "nccl")
     several_processes = True
     takes_all_gpus = True
+    divides_calls = True
     parity_cases = {"workers-2": ParityCase("two synchronous processes", {"workers": 2})}
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
