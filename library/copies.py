@@ -284,3 +284,9 @@ def forget(optimizer: Any) -> None:
                 optimizer._var_key(variable): place for place, variable in enumerate(known)
             }
         optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def become(value: Any, copy: Any) -> None:
+    """Gives an object all attributes of a copy of it."""
+    vars(value).clear()
+    vars(value).update(vars(copy))

@@ -61,7 +61,7 @@ def pack(names: Collection[str]) -> bytes:
         UnpicklableError: one of them cannot be serialized.
     """
     packed = {}
-    with _by_value():
+    with by_value():
         for name in names:
             try:
                 packed[name] = pickles.dumps(get(name))
@@ -76,7 +76,7 @@ def pack(names: Collection[str]) -> bytes:
 
 
 @contextlib.contextmanager
-def _by_value() -> Iterator[None]:
+def by_value() -> Iterator[None]:
     """Sends what modules define that another process cannot import: those of a file by its path."""
     sent = [module for name, module in [*sys.modules.items()] if _is_hidden(name, module)]
     for module in sent:

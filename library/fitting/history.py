@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import pathlib
+from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.fitting.plan import Plan
 from stagecraft.schemas.columns import columns
 from stagecraft.trainer_module.parallel.topology import Topology
-
-_FILE = "history.json"
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -22,23 +17,27 @@ class History:
     history: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     """``loss``, the metrics, and ``val_loss`` and so on: a number for each epoch."""
     epoch: list[int] = dataclasses.field(default_factory=list)
-    """Numbers of the epochs, from 0."""
+    """Numbers of the epochs, from 0; with those of the calls that this one resumed."""
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
     """``epochs``, ``steps`` of an epoch, ``verbose``."""
     model: Any = None
     """The trained ``keras.Model``: the one that ``fit`` got, or the one that its function built."""
     topology: Topology | None = None
-    """The devices of the process that trained; of the chief, if there were several."""
-    plan: Plan | None = None
-    """Cuts and predicted costs of a model in stages."""
-    examples_per_second: float = 0.0
-    """Speed of the steps, without tracing, evaluations and checkpoints."""
+    """The devices of the process that trained; of the chief, if there were several. None: one."""
 
-    def add(self, epoch: int, logs: dict[str, float]) -> None:
-        """Adds the numbers of an epoch."""
-        self.epoch.append(epoch)
-        for name, value in logs.items():
-            self.history.setdefault(name, []).append(value)
+    @classmethod
+    def of(
+        cls, found: Any, model: Any, topology: Topology | None, earlier: Mapping[str, Any]
+    ) -> History:
+        """That of Keras, after the epochs of earlier calls."""
+        before = len(earlier.get("epoch", ())) - len(found.epoch)
+        own = {name: [float(each) for each in values] for name, values in found.history.items()}
+        if before > 0:
+            kept = earlier["history"]
+            own = {name: [*values[: len(values) - len(own.get(name, ()))], *own.get(name, ())]
+                   for name, values in kept.items()}  # fmt: skip
+        epochs = [*earlier.get("epoch", ())[: max(before, 0)], *found.epoch]
+        return cls(own, epochs, dict(found.params or {}), model, topology)
 
     def plot(self) -> Any:
         """Curves of loss and metrics by epoch: a ``matplotlib.figure.Figure``."""
@@ -68,22 +67,3 @@ class History:
                 for i, n in enumerate(self.epoch)]  # fmt: skip
         shown = rows if len(rows) <= 12 else [*rows[:6], ["…"] * len(rows[0]), *rows[-5:]]
         return columns([["epoch", *full], *shown])
-
-    def write(self, folder: str) -> None:
-        """Writes epochs and numbers to a file, whole or not at all."""
-        path = pathlib.Path(folder, _FILE)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps({"epoch": self.epoch, "history": self.history}))
-        os.replace(part, path)
-
-    def read(self, folder: str, epochs: int) -> None:
-        """Reads what :meth:`write` wrote, up to a number of epochs; nothing if there is no file."""
-        path = pathlib.Path(folder, _FILE)
-        if not path.exists():
-            return
-        found = json.loads(path.read_text())
-        kept = sum(number < epochs for number in found["epoch"])
-        share = kept / max(len(found["epoch"]), 1)
-        self.epoch[:] = found["epoch"][:kept]
-        self.history.clear()
-        self.history.update({k: v[: round(share * len(v))] for k, v in found["history"].items()})

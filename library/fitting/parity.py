@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import pathlib
-import shutil
-import tempfile
-from collections.abc import Callable
+import itertools
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft import given, messages, process_state
-from stagecraft.fitting import job, sources
-from stagecraft.fitting.task import GivenTask
-from stagecraft.objects import model as given_model
-from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.data import batch as batches
-from stagecraft.trainer_module.parity import cases, report
-from stagecraft.trainer_module.parity.check import Check
+from stagecraft import copies
+from stagecraft.fitting import processes
+from stagecraft.fitting.work import COMPILED, Work
+from stagecraft.parallel_model import session
+from stagecraft.parallel_model.placement import normalizations
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parity import criteria, report, tolerances
 from stagecraft.trainer_module.parity.report import Row
-from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
-
-BATCHES = 8
-"""Global batches of the comparison, at most; later steps take them again."""
 
 STEPS = 8
 
-SECONDS = 600.0
-"""Default of the limit for each topology."""
+_ROUNDING = {"float64": 2.0**-50, "float32": 2.0**-21, "float16": 2.0**-8, "bfloat16": 2.0**-5}
+"""Relative error of a weight that one rounding of each example leaves, by dtype."""
+
+_DISTURBED = 2.0**-48
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -73,103 +70,182 @@ def check_parity(
     parallel: ParallelSettings,
     y: Any = None,
     *,
-    loss: Any,
-    optimizer: Any = "adam",
+    loss: Any = None,
+    optimizer: Any = None,
+    loss_weights: Any = None,
+    sample_weight: Any = None,
     batch_size: int | None = None,
     steps: int = STEPS,
     seed: int = 0,
-    timeout_seconds: float = SECONDS,
-    on_phase: Callable[[str, str], None] | None = None,
 ) -> Proof:
     """Compares a topology with one device, in processes of their own on this machine.
 
-    Both train the same model with the same examples. The check compares gradients from equal
-    weights, and the weights of a float64 training after some steps. It also checks that all
-    replicas hold exactly the same variables. Tolerances follow from the depth of the sums. The
-    model and its weights do not change.
+    Both train copies of the model for some steps with the same batches, in float64 if the model
+    can. The check compares all weights, and the loss of each step. It trains on one device once
+    more, from weights that differ in the last digits: a difference may be some times as large as
+    what becomes of those. The model and its weights do not change.
 
     Args:
         model: a Keras model, or a function that builds one.
-        x: arrays, or a dataset of batches ``(x, y)``; as for :func:`~stagecraft.fitting.fit.fit`.
+        x: arrays, or a dataset of batches ``(x, y)``, as for ``keras.Model.fit``.
         parallel: the topology; on a machine without enough devices, with ``virtual_devices``.
         y: targets of arrays.
-        steps: of each training.
-        timeout_seconds: limit for the processes of a topology.
-        on_phase: called with ``configured`` or the reference's name, and its phase.
+        loss: of ``compile``, as are ``optimizer`` and ``loss_weights``; None: those of the model.
+        steps: of each training. If there are fewer batches, they come again.
+        seed: of the weights that a function gives its model.
 
     Raises:
         UserError: an argument does not fit, or the topology is one device.
     """
     if steps < 1:
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
-    parallel = job.topology_of(parallel)
-    dtype = "float64" if given_model.precision_of(model, parallel) == "float64" else "float32"
-    with process_state.restored(), messages.in_own_words(of_arguments=True):
-        data = sources.source(
-            x, y, None, batch_size=batch_size, steps=None, shuffle=False, seed=seed, dtype=dtype
+    if not isinstance(parallel, ParallelSettings):
+        raise SettingError(
+            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
-        task = GivenTask(
-            data.inputs,
-            data.targets,
-            loss=loss,
-            output_names=given_model.output_names(model),
-            examples=data.three_inputs(),
+    session.check_settings(parallel)
+    if parallel.devices_per_worker * parallel.parts * parallel.model_parts == 1:
+        raise SettingError(
+            "parallel.strategy",
+            parallel.strategy,
+            "is one device, which is what a topology is compared with",
+            "a Parallel with replicas, stages or accumulate",
         )
-        made = job.make(
-            model,
-            task,
-            optimizer=optimizer,
-            parallel=parallel,
-            batch_size=data.batch_size,
-            steps=steps,
-            seed=seed,
-        )
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-"))
-        try:
-            case = cases.configured(made.settings, steps=steps, batch_size=data.batch_size)
-            if case is None:
-                raise SettingError(
-                    "parallel.strategy",
-                    parallel.strategy,
-                    "is one device, which is what a topology is compared with",
-                    "a Parallel with replicas, stages or accumulate",
-                )
-            with messages.readable():
-                _save(data, case.settings.train.batch_size, folder / "data.npz")
-            (folder / "given.pkl").write_bytes(given.pack(made.names))
-            check = Check(
-                folder / "data.npz",
-                {},
-                folder,
-                steps=steps,
-                timeout_seconds=timeout_seconds,
-                on_phase=on_phase or (lambda topology, phase: None),
-                program=("-m", "stagecraft.fitting.parity_worker", str(folder / "given.pkl")),
-                environment=local.import_path(),
-            )
-            rows = tuple(check.rows([case]))
-        finally:
-            made.release()
-            shutil.rmtree(folder, ignore_errors=True)
-    return Proof(rows)
+    given = dict(zip(COMPILED, (optimizer, loss, None, loss_weights, None), strict=True))
+    compiled = {name: value for name, value in given.items() if value is not None}
+    batches = _batches(x, y, sample_weight, batch_size or 32, steps)
+    topology = Trajectory(model, parallel, compiled, seed, batches, steps, (0.0,))
+    divides = _normalizes(model) and parallel.parts > 1
+    one = ParallelSettings(accumulate=parallel.parts if divides else 1)
+    reference = dataclasses.replace(topology, parallel=one, disturbances=(0.0, _DISTURBED))
+    started, policies, cause = time.monotonic(), _float64(model), None
+    try:
+        expected = processes.run(reference, policies)
+    except UserError:
+        if policies is None:
+            raise
+        policies = None  # some models compute in float32 only
+        expected = processes.run(reference)
+    try:
+        [found] = processes.run(topology, policies)
+    except UserError as error:
+        cause, found = str(error), None
+    row = Row(
+        topology="configured",
+        reference=f"one device, {one.accumulate} parts" if divides else "one device",
+        findings=() if found is None else _findings(found, *expected, steps),
+        precision=parallel.precision,
+        seconds=time.monotonic() - started,
+        cause=cause,
+    )
+    return Proof((row,))
 
 
-def _save(data: sources.Source, size: int, path: pathlib.Path) -> None:
-    """Writes whole batches of the first examples; a few examples repeat."""
-    taken: list[Any] = []
-    count = 0
-    for batch in data.evaluate(data.batch_size, (0, 1)):
-        there = np.asarray(batch.weights) > 0
-        parts = tf.nest.map_structure(
-            lambda part, there=there: np.asarray(part)[there], (batch.inputs, batch.targets[:1])
-        )
-        taken.append(parts)
-        count += int(there.sum())
-        if count >= BATCHES * size:
-            break
-    whole = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *taken)
-    length = max(1, min(count // size, BATCHES)) * size
-    rows = np.arange(length) % count
-    inputs, targets = tf.nest.map_structure(lambda part: part[rows], whole)
-    arrays = batches.to_arrays("inputs", inputs) | batches.to_arrays("targets", targets)
-    np.savez(path, **arrays)
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Of a training."""
+
+    losses: Sequence[float]
+    """Of each step."""
+    weights: Mapping[str, np.ndarray]
+    """By number and path."""
+
+
+@dataclasses.dataclass
+class Trajectory(Work):
+    """Some steps of a training."""
+
+    batches: Sequence[Any]
+    steps: int
+    disturbances: Sequence[float]
+    """Relative changes of the initial weights; a training for each."""
+
+    def run(self, callback: Any) -> list[Outcome]:
+        """Trains, from the same weights each time."""
+        with self.seeded():
+            model = self.placed()
+            model.train_on_batch(*self.batches[0])  # makes all variables
+            start = [np.asarray(each) for each in _variables(model)]
+            return [self._trained(model, start, each) for each in self.disturbances]
+
+    def _trained(self, model: Any, start: Sequence[np.ndarray], disturbance: float) -> Outcome:
+        draw = np.random.default_rng(0)
+        trained = {id(each) for each in model.trainable_variables}
+        for variable, value in zip(_variables(model), start, strict=True):
+            if disturbance and id(variable) in trained:
+                value = value * (1 + disturbance * draw.choice([-1.0, 1.0], np.shape(value)))
+            variable.assign(value)
+        losses = []
+        for batch in itertools.islice(itertools.cycle(self.batches), self.steps):
+            model.reset_metrics()
+            losses.append(float(model.train_on_batch(*batch, return_dict=True)["loss"]))
+        weights = {
+            f"{number} {each.path}": np.asarray(each)
+            for number, each in enumerate(model.variables)
+            if "float" in str(each.dtype)
+        }
+        return Outcome(losses, weights)
+
+
+def _variables(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _findings(
+    found: Outcome, expected: Outcome, disturbed: Outcome, steps: int
+) -> tuple[criteria.Finding, ...]:
+    where = f"after {steps} steps"
+    findings = []
+    for name, value in expected.weights.items():
+        findings.append(
+            _finding(name.partition(" ")[2], found.weights[name], value, disturbed.weights[name],
+                     where)
+        )  # fmt: skip
+    for step, loss in enumerate(expected.losses):
+        each = (np.asarray(outcome.losses[step]) for outcome in (found, expected, disturbed))
+        del loss
+        findings.append(_finding("loss", *each, f"of step {step + 1}"))
+    return (criteria.worst(findings),)
+
+
+def _finding(
+    name: str, found: np.ndarray, expected: np.ndarray, disturbed: np.ndarray, where: str
+) -> criteria.Finding:
+    """A difference may be some times that of disturbed weights, in digits of the dtype."""
+    rounding = _ROUNDING.get(str(expected.dtype), _ROUNDING["float64"])
+    amplified = criteria.largest(_minus(disturbed, expected)) * max(rounding / _DISTURBED, 1.0)
+    scale = float(np.abs(expected).max(initial=0.0)) + 1e-3
+    bound = tolerances.DEVIATIONS * max(16 * amplified, 256 * rounding * scale)
+    difference = criteria.largest(_minus(found, expected))
+    return criteria.Finding(criteria.TRAJECTORY, name, difference, bound, where)
+
+
+def _minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.asarray(one, np.float64) - np.asarray(other, np.float64)
+
+
+def _float64(model: Any) -> copies.Policies | None:
+    """In place of the model's own dtypes; a function builds its model later."""
+    before = model.dtype_policy.name if isinstance(model, keras.Layer) else "float32"
+    return None if before == "float64" else copies.Policies(before, "float64")
+
+
+def _normalizes(model: Any) -> bool:
+    built = model if isinstance(model, keras.Layer) else model()
+    return bool(normalizations(built))
+
+
+def _batches(x: Any, y: Any, sample_weight: Any, size: int, steps: int) -> list[Any]:
+    """Arrays of each batch, as ``train_on_batch`` takes them."""
+    if y is None and not isinstance(x, tf.data.Dataset):
+        raise SettingError("y", None, "is needed with arrays", "an array of targets")
+    if isinstance(x, tf.data.Dataset):
+        found = [tf.nest.map_structure(np.asarray, batch) for batch in x.take(steps)]
+        return [batch if isinstance(batch, tuple) else (batch,) for batch in found]
+    given = [x, y, sample_weight] if sample_weight is not None else [x, y]
+    parts = tf.nest.map_structure(np.asarray, tuple(given))
+    count = len(tf.nest.flatten(parts)[0])
+    return [
+        tf.nest.map_structure(lambda part, at=at: part[at : at + size], parts)
+        for at in range(0, min(count, steps * size), size)
+    ]

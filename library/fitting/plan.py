@@ -6,19 +6,17 @@ import dataclasses
 import html
 from typing import Any
 
-import tensorflow as tf
+import keras
 
-from stagecraft import messages, process_state
-from stagecraft.fitting import job
-from stagecraft.fitting.task import GivenTask
-from stagecraft.objects import model as given_model
-from stagecraft.schemas.errors import UserError
+from stagecraft import process_state
+from stagecraft.fitting.work import settings
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import accelerators, plan_text, planner
 from stagecraft.trainer_module.planning.plan import Plan as Costs
 from stagecraft.trainer_module.planning.plan import StagePlan
-from stagecraft.trainer_module.planning.search import of_model
+from stagecraft.trainer_module.planning.search import automatic, of_model
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -95,60 +93,53 @@ def plan(
         UserError: the model cannot be cut so, the devices are too few, or a stage does not fit into
             the memory of its device.
     """
-    parallel = job.topology_of(parallel)
-    with process_state.restored(), messages.in_own_words(of_arguments=True):
-        specs = given_model.specs(model, input_shape)
-        made = job.make(
-            model,
-            GivenTask(specs, None, loss=_no_loss),
-            optimizer=optimizer,
-            parallel=parallel,
-            batch_size=batch_size,
-            steps=1,
-            seed=0,
-            resolves=devices is None,
+    if not isinstance(parallel, ParallelSettings):
+        raise SettingError(
+            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
-        try:
-            parallel, accelerator = made.settings.parallel, None
-            if devices is not None:
-                given = devices if isinstance(devices, str) else str(devices)
-                count, accelerator = accelerators.parse(given, "devices")
-                available = [f"{accelerator.name}:{index}" for index in range(count)]
-                if capabilities(parallel.strategy).resolves:
-                    found = of_model.search(
-                        made.build_model(tf.device("CPU:0")),
-                        made.settings,
-                        hosts=1,
-                        devices=count,
-                        accelerator=accelerator,
-                    )
-                    made = dataclasses.replace(made, settings=found.settings)
-                    parallel = made.settings.parallel
-                chosen = _first(available, parallel)
+    with process_state.restored():
+        built = _built(model, input_shape)
+        wanted = settings(parallel, batch_size, optimizer)
+        accelerator = None
+        if devices is not None:
+            count, accelerator = accelerators.parse(str(devices), "devices")
+            available = [f"{accelerator.name}:{index}" for index in range(count)]
+            if capabilities(parallel.strategy).resolves:
+                wanted = of_model.search(
+                    built, wanted, hosts=1, devices=count, accelerator=accelerator
+                ).settings
+            chosen = _first(available, wanted.parallel)
+        else:
+            wanted = automatic.resolved(wanted, lambda: built).settings
+            if capabilities(wanted.parallel.strategy).remote_devices:
+                chosen = list(topology.resolve(wanted.parallel).devices)
             else:
-                if capabilities(parallel.strategy).remote_devices:
-                    chosen = list(topology.resolve(parallel).devices)
-                else:
-                    topology.configure_devices(parallel)
-                    chosen = list(topology.choose(parallel))
-                available = topology.available(parallel)
-            costs = planner.make_plan(
-                made.build_model(tf.device("CPU:0")),
-                made.settings,
-                chosen,
-                available=len(available),
-                accelerator=accelerator,
-                network_gbit=network_gbit,
-            )
-        finally:
-            made.release()
+                topology.configure_devices(wanted.parallel)
+                chosen = list(topology.choose(wanted.parallel))
+            available = topology.available(wanted.parallel)
+        costs = planner.make_plan(
+            built,
+            wanted,
+            chosen,
+            available=len(available),
+            accelerator=accelerator,
+            network_gbit=network_gbit,
+        )
     return Plan(costs)
 
 
-def _no_loss(targets: Any, outputs: Any) -> Any:
-    """0 for each example: a plan needs no loss."""
-    first = tf.nest.flatten(outputs)[0]
-    return tf.zeros([tf.shape(first)[0]], tf.float32)
+def _built(model: Any, input_shape: Any) -> Any:
+    built = model if isinstance(model, keras.Layer) else model() if callable(model) else None
+    if not isinstance(built, keras.Model) or isinstance(model, type):
+        shown = getattr(model, "__name__", type(model).__name__)
+        use = "a keras.Model, or a function that builds one"
+        raise SettingError("model", shown, "is not a Keras model", use)
+    if not built.built and input_shape is not None:
+        built.build((None, *input_shape))
+    if not built.built:
+        use = "input_shape=(32, 32, 3)"
+        raise SettingError("input_shape", None, "is needed: the model does not say it", use)
+    return built
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:

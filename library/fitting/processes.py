@@ -1,48 +1,61 @@
-"""Runs a training of ``fit`` in processes on this machine: objects and data go to files."""
+"""Runs work in processes on this machine, which get its objects by files."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import pathlib
 import shutil
 import tempfile
+import time
 import types
-from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
-import cloudpickle
 import keras
+import numpy as np
+import tensorflow as tf
 
-from stagecraft import given, pickles
-from stagecraft.fitting import epochs, job
+from stagecraft import copies, given, pickles
+from stagecraft.fitting import streams
 from stagecraft.fitting.history import History
-from stagecraft.fitting.training import Training, Weights
+from stagecraft.fitting.work import Work
+from stagecraft.parallel_model import session, workers
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import isolation, local, preemption
+from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.processes import events, isolation, local
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.settings import ParallelSettings
 
 _LOG = "processes.log"
 
 _RUN = "stagecraft.fitting.processes.run_fn"
 
+_FILE_BYTES = 1 << 20
+"""Larger arrays go to files, which all processes map."""
+
 _log = logging.getLogger(__name__)
 
 
-def run(training: Training) -> tuple[History, Weights]:
-    """Trains in processes of their own; returns the chief's history, and weights by path.
+def run(work: Work, policies: copies.Policies | None = None) -> Any:
+    """Calls ``work.run(callback)`` in processes of their own; returns what the chief's returns.
 
-    Sets ``paths`` of the job's builder.
+    If that is a history, the caller's model has the weights of the chief's model.
+
+    Args:
+        policies: of dtypes in the processes; None: those of the model.
 
     Raises:
-        UserError: an object cannot be sent to other processes, or the training failed.
+        UserError: an object cannot be sent to other processes, or one of them failed.
     """
-    packed = given.pack(training.job.names)
+    parallel = work.parallel or ParallelSettings()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-fit-"))
     keeps_log = False
     try:
-        return _run(training, folder, packed)
+        with contextlib.ExitStack() as stack:
+            servers = _send(work, folder, stack)
+            (folder / "start.pkl").write_bytes(pickles.dumps((parallel, policies)))
+            _start(work, parallel, folder, servers, stack)
+        found, model, optimizer = pickles.loads((folder / "result.pkl").read_bytes())
     except Exception:
         keeps_log = (folder / _LOG).exists()
         raise
@@ -54,100 +67,177 @@ def run(training: Training) -> tuple[History, Weights]:
                 log.write((folder / _LOG).read_bytes())
             _log.warning("The output of the processes is in %s", log.name)
         shutil.rmtree(folder)
+    if isinstance(found, History):
+        found.model = _trained(work, model, optimizer)
+    return found
 
 
-def _run(training: Training, folder: pathlib.Path, packed: bytes) -> tuple[History, Weights]:
-    made, settings = training.job, training.job.settings
-    (folder / "given.pkl").write_bytes(packed)
-    given_data = [each for each in (training.data, training.validation) if each]
-    with contextlib.ExitStack() as stack:
-        data, *validation = [
-            stack.enter_context(each.sent(str(folder / str(number))))
-            for number, each in enumerate(given_data)
-        ]
-        sent = dataclasses.replace(
-            training, data=data, validation=validation[0] if validation else None
+def _start(
+    work: Work,
+    parallel: ParallelSettings,
+    folder: pathlib.Path,
+    servers: list[streams.Server],
+    stack: contextlib.ExitStack,
+) -> None:
+    bar = _Bar(getattr(work, "arguments", {}).get("verbose", "auto"))
+
+    def check() -> None:
+        for each in servers:
+            if each.error is not None:
+                raise each.error
+
+    def on_event(event: Event) -> None:
+        check()
+        bar.show(event)
+
+    log = stack.enter_context((folder / _LOG).open("w", buffering=1))
+    flat = {f"parallel_{name}": value for name, value in parallel.model_dump().items()}
+    try:
+        local.run_local(
+            _RUN,
+            types.SimpleNamespace(custom_config={"settings": flat, "folder": str(folder)}),
+            parallel,
+            write_log=lambda line: print(line, file=log),
+            on_event=on_event,
+            variables=local.import_path(),
         )
-        try:
-            (folder / "training.pkl").write_bytes(pickles.dumps(sent))
-        except Exception as error:  # whatever __reduce__ of a callback raises
-            raise UserError(
-                f"callbacks: cannot be sent to the chief's process: {error}; define their classes "
-                "in a module",
-                setting="callbacks",
-            ) from error
-        fn_args = types.SimpleNamespace(
-            custom_config={"settings": settings.flat(), "folder": str(folder)}
-        )
-        bar = _Bar(training)
-
-        def on_event(event: Event) -> None:
-            check()
-            bar.show(event)
-
-        def check() -> None:
-            for each in given_data:
-                if each.error is not None:
-                    raise each.error
-
-        log = stack.enter_context(open(folder / _LOG, "w", buffering=1))
-        try:
-            local.run_local(
-                _RUN,
-                fn_args,
-                settings.parallel,
-                write_log=_writer(log),
-                on_event=on_event,
-                variables=local.import_path(),
-            )
-        except UserError:
-            check()  # the cause
-            raise
-    result = (folder / "result.pkl").read_bytes()
-    history, weights, made.builder.paths = cloudpickle.loads(result)
-    return history, weights
+    except UserError:
+        check()  # the cause
+        raise
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains in one of the processes."""
+    """Works in one of the processes."""
     folder = pathlib.Path(fn_args.custom_config["folder"])
-    given.unpack((folder / "given.pkl").read_bytes())
-    training: Training = cloudpickle.loads((folder / "training.pkl").read_bytes())
-    training.stop = preemption.requested
-    training.verbose = 0
-    built: list[keras.Model] = []
-
-    def model(weights: Weights) -> keras.Model:
-        built[:] = built or [training.job.build_model()]
-        job.assign(built[0], training.job.builder.paths, weights)
-        return built[0]
-
-    with preemption.stoppable():
-        history, weights = training.run(model)
-    if history.topology is None or history.topology.worker:
+    parallel, policies = pickles.loads((folder / "start.pkl").read_bytes())
+    devices = workers.devices_of(parallel)
+    if policies is not None:
+        keras.config.set_floatx(keras.DTypePolicy(policies.after).variable_dtype)
+    work: Any = copies.loads((folder / "work.pkl").read_bytes(), policies)
+    if parallel.workers == 1:
+        events.emit("started")
+    found = work.run(_Events())
+    model = optimizer = None
+    if isinstance(found, History):
+        model, optimizer, found.model = found.model, getattr(found.model, "optimizer", None), None
+    workers.Workers(devices).from_chief([])  # an early exit looks like a crash to peers
+    if devices.worker:
         return
-    if built and training.callbacks:  # a callback may have set others
-        paths = training.job.builder.paths
-        weights = {path: w.numpy() for path, w in zip(paths, built[0].weights, strict=True)}
     part = folder / "result.part"
-    part.write_bytes(pickles.dumps((history, weights, training.job.builder.paths)))
+    part.write_bytes(pickles.dumps((found, model, optimizer)))
     part.rename(folder / "result.pkl")
 
 
-def _writer(log: IO[str]) -> Callable[[str], None]:
-    return lambda line: print(line, file=log)
+def _trained(work: Work, copy: Any, optimizer: Any) -> Any:
+    """The caller's model, as the chief's copy is now."""
+    model = work.model
+    if not isinstance(model, keras.Layer):
+        return copy
+    known = session.session_of(model)
+    if known is not None:
+        known.detach()  # from an earlier topology
+    if len(model.variables) != len(copy.variables):  # it was not built
+        copies.become(model, copy)
+        return model
+    if work.compiled:
+        given = dict(work.compiled)
+        given.setdefault("optimizer", model.optimizer or "adam")
+        model.compile(**given)
+    for variable, value in zip(model.variables, copy.variables, strict=True):
+        variable.assign(value)
+    if optimizer is not None and model.optimizer is not None:
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        for variable, value in zip(model.optimizer.variables, optimizer.variables, strict=True):
+            variable.assign(value)
+    model.stop_training = copy.stop_training
+    return model
+
+
+def _send(work: Work, folder: pathlib.Path, stack: contextlib.ExitStack) -> list[streams.Server]:
+    """Writes the work's objects; returns what gives the processes the batches of datasets."""
+    servers: list[streams.Server] = []
+
+    class Sender(pickles.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            large = isinstance(value, np.ndarray) and value.nbytes > _FILE_BYTES
+            if large and value.dtype != object:
+                path = str(folder / f"array_{len(list(folder.glob('array_*')))}.npy")
+                np.save(path, value)
+                return np.load, (path, "r")
+            if isinstance(value, types.GeneratorType):
+                value = _of_generator(value)
+            if isinstance(value, tf.data.Dataset):
+                server = streams.Server(value)
+                servers.append(server)
+                stack.enter_context(server)
+                return streams.remote, (
+                    server.address,
+                    value.element_spec,
+                    int(value.cardinality()),
+                )
+            return super().reducer_override(value)
+
+    with given.by_value():
+        try:
+            packed = copies.dumps(work, Sender)
+        except Exception as error:  # whatever an object's __reduce__ raises
+            raise UserError(
+                f"{_whose(work)}: cannot be sent to the other processes of the topology: "
+                f"{said(error)}; define it in a module, or build the model in a function",
+                setting=_whose(work),
+            ) from error
+    (folder / "work.pkl").write_bytes(packed)
+    return servers
+
+
+def _whose(work: Work) -> str:
+    """The first argument that cannot be pickled."""
+    for name, value in vars(work).items():
+        each = value if isinstance(value, dict) else {name: value}
+        for key, part in each.items():
+            if isinstance(part, (tf.data.Dataset, types.GeneratorType)):
+                continue
+            try:
+                pickles.dumps(part)
+            except Exception:  # whatever an object's __reduce__ raises
+                return str(key)
+    return "model"
+
+
+def _of_generator(generator: Any) -> tf.data.Dataset:
+    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+
+    return GeneratorDataAdapter(generator).get_tf_dataset()
+
+
+class _Events(keras.callbacks.Callback):
+    """Tells the caller's process how far the training is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = 0.0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """At most once a second."""
+        if time.monotonic() - self._told > 1:
+            self._told = time.monotonic()
+            events.emit("progress", phase="train", step=batch + 1, total=self.params.get("steps"))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """With the numbers of the epoch."""
+        numbers = {name: float(value) for name, value in (logs or {}).items()}
+        events.emit("progress", phase="epoch", epoch=epoch, logs=numbers, **self.params)
 
 
 class _Bar:
     """Shows warnings and the end of each epoch, as the chief reports them."""
 
-    def __init__(self, training: Training):
-        self._verbose, self._epochs = training.verbose, training.epochs
-        self._steps = training.data.steps
+    def __init__(self, verbose: Any):
+        self._verbose = 1 if verbose == "auto" else int(verbose)
+        self._began = time.time()
 
     def show(self, event: Event) -> None:
-        if event.get("phase") == "warning":
-            _log.warning(event["warning"])
         if event.get("phase") == "network":
             _log.warning(isolation.warning(event["reason"]))
         if event.get("phase") == "wait":
@@ -155,8 +245,10 @@ class _Bar:
             _log.warning(text, event["seconds"], event["holder"], event["file"])
         if not self._verbose or event.get("phase") != "epoch":
             return
-        logs = event["logs"]
-        bar = epochs.progress_bar(
-            event["epoch"], self._epochs, self._steps, self._verbose, list(logs)
+        logs, steps = event["logs"], event.get("steps")
+        print(f"Epoch {event['epoch'] + 1}/{event.get('epochs')}")
+        bar = keras.utils.Progbar(
+            steps, verbose=self._verbose, stateful_metrics=list(logs), unit_name="step"
         )
-        bar.update(self._steps, list(logs.items()), finalize=True)
+        bar._start, self._began = self._began, time.time()
+        bar.update(steps or 1, list(logs.items()), finalize=True)

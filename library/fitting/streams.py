@@ -23,6 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from stagecraft.parallel_model import workers
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.engines import feeding
 
@@ -31,30 +32,6 @@ _AHEAD = 8
 
 _LONGEST_ADDRESS = 107
 """Bytes of a Unix socket's path (unix(7))."""
-
-ALONE = (0, 1)
-"""Rows of a process that shares its batches with no other."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Local:
-    """A dataset, as its own process reads it."""
-
-    dataset: tf.data.Dataset
-
-    def mapped(self, dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
-        """``dataset.map`` in the background."""
-        return dataset.map(function, tf.data.AUTOTUNE, deterministic=True).prefetch(
-            tf.data.AUTOTUNE
-        )
-
-    def endless(self, first: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
-        """Whole batches from number ``first`` on; the dataset begins again at its end."""
-        return self.dataset.repeat().skip(first)
-
-    def beginning(self, count: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
-        """Whole batches, the first ``count`` of a new pass in each iteration."""
-        return self.dataset.take(count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,58 +42,37 @@ class _Request:
     """Name of the processes that run together."""
     number: int
     """Of the iterations that this process has begun."""
-    method: str
-    """Of :class:`Local`."""
-    argument: int
-    rows: tuple[int, int]
+    reader: int
+    readers: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Remote:
-    """A dataset of the process with a :class:`Server`; same methods as :class:`Local`.
+_begun: collections.Counter[tuple[str, bool]] = collections.Counter()
+"""Iterations that this process has begun, by address, and by whether it shares them."""
 
-    All processes with parts of the same rows begin the same iterations in the same order, and get
-    the same batches.
+
+def remote(address: str, element_spec: Any, cardinality: int) -> tf.data.Dataset:
+    """A dataset of the process with a :class:`Server`.
+
+    Processes that work together begin the same iterations in the same order, and get the same
+    batches.
     """
+    flat = tf.nest.flatten(element_spec, expand_composites=True)
 
-    address: str
-    element_spec: Any
-    begun: collections.Counter[bool] = dataclasses.field(default_factory=collections.Counter)
-    """Iterations that this process has begun, by whether it shares them."""
+    def read() -> Iterator[tuple[Any, ...]]:
+        reader, readers = workers.place()
+        shares = readers > 1
+        # Each attempt has other ports.
+        name = json.dumps(json.loads(os.environ["TF_CONFIG"])["cluster"]) if shares else ""
+        number = _begun[address, shares]
+        _begun[address, shares] += 1
+        yield from _read(address, _Request(name or str(os.getpid()), number, reader, readers))
 
-    def mapped(self, dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
-        """``dataset.map`` in the caller's thread.
+    def packed(*parts: Any) -> Any:
+        return tf.nest.pack_sequence_as(element_spec, parts, expand_composites=True)
 
-        The deletion of an iterator holds Python's lock, and waits for threads in the background.
-        They would wait for this lock, which the reader of the socket needs.
-        """
-        return dataset.map(function, deterministic=True)
-
-    def endless(self, first: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
-        """See :meth:`Local.endless`."""
-        return self._dataset("endless", first, rows)
-
-    def beginning(self, count: int, rows: tuple[int, int] = ALONE) -> tf.data.Dataset:
-        """See :meth:`Local.beginning`."""
-        return self._dataset("beginning", count, rows)
-
-    def _dataset(self, method: str, argument: int, rows: tuple[int, int]) -> tf.data.Dataset:
-        flat = tf.nest.flatten(self.element_spec, expand_composites=True)
-        shares = rows != ALONE
-
-        def read() -> Iterator[tuple[Any, ...]]:
-            # Each attempt has other ports.
-            name = json.dumps(json.loads(os.environ["TF_CONFIG"])["cluster"]) if shares else ""
-            number = self.begun[shares]
-            self.begun[shares] += 1
-            request = _Request(name or str(os.getpid()), number, method, argument, rows)
-            yield from _read(self.address, request)
-
-        def packed(*parts: Any) -> Any:
-            return tf.nest.pack_sequence_as(self.element_spec, parts, expand_composites=True)
-
-        signature = tuple(tf.TensorSpec(each.shape, each.dtype) for each in flat)
-        return tf.data.Dataset.from_generator(read, output_signature=signature).map(packed)
+    signature = tuple(tf.TensorSpec(each.shape, each.dtype) for each in flat)
+    dataset = tf.data.Dataset.from_generator(read, output_signature=signature).map(packed)
+    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 
 def _read(address: str, request: _Request) -> Iterator[tuple[Any, ...]]:
@@ -149,9 +105,9 @@ class Server:
         if len(os.fsencode(os.path.join(self._folder, "batches"))) > _LONGEST_ADDRESS:
             os.rmdir(self._folder)
             self._folder = tempfile.mkdtemp(prefix="stagecraft-", dir="/tmp")
-        self.remote = Remote(os.path.join(self._folder, "batches"), self._dataset.element_spec)
-        """The dataset for other processes; can be pickled."""
-        self._listener = Listener(self.remote.address, "AF_UNIX", backlog=128)
+        self.address = os.path.join(self._folder, "batches")
+        """Of :func:`remote`."""
+        self._listener = Listener(self.address, "AF_UNIX", backlog=128)
         self._thread = threading.Thread(target=self._accept, name="batches", daemon=True)
         self._thread.start()
         return self
@@ -159,7 +115,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._closing = True
         with contextlib.suppress(OSError):
-            Client(self.remote.address).close()  # wakes the thread that accepts
+            Client(self.address).close()  # wakes the thread that accepts
         self._thread.join()
         with self._lock:
             for stream in self._streams.values():
@@ -178,7 +134,7 @@ class Server:
     def _serve(self, connection: Connection) -> None:
         with contextlib.suppress(EOFError, OSError), connection:
             request: _Request = connection.recv()
-            reader, stream = request.rows[0], self._stream(request)
+            reader, stream = request.reader, self._stream(request)
             try:
                 while connection.recv_bytes():
                     connection.send_bytes(stream.next(reader))
@@ -187,13 +143,12 @@ class Server:
 
     def _stream(self, request: _Request) -> _Stream:
         """The iteration that the processes of a request share."""
-        key = dataclasses.replace(request, rows=(0, request.rows[1]))
+        key = dataclasses.replace(request, reader=0)
         with self._lock:
             for old in [each for each, stream in self._streams.items() if stream.is_over]:
                 del self._streams[old]
             if key not in self._streams:
-                dataset = getattr(Local(self._dataset), request.method)(request.argument)
-                self._streams[key] = _Stream(dataset, request.rows[1], self._failed)
+                self._streams[key] = _Stream(self._dataset, request.readers, self._failed)
             return self._streams[key]
 
     def _failed(self, error: Exception) -> None:

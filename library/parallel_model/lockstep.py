@@ -79,11 +79,11 @@ class _Following(keras.callbacks.Callback):
 
     def _follow(self, *_: Any) -> None:
         model = self.model
-        state = {id(each): each for each in _state(model)}
+        variables = {id(each): each for each in state(model)}
         first = getattr(model, "_initial_epoch", None)
         flags = [float(bool(model.stop_training)), -1.0 if first is None else float(first)]
         flags.append(float(self._after_batches))
-        stop, first, after = self._workers.from_chief([*state.values()], flags)
+        stop, first, after = self._workers.from_chief([*variables.values()], flags)
         model.stop_training = bool(stop)
         model._initial_epoch = None if first < 0 else int(first)
         self._after_batches = bool(after)
@@ -110,7 +110,8 @@ class _Following(keras.callbacks.Callback):
             self._follow()
 
 
-def _state(model: Any) -> Iterator[Any]:
+def state(model: Any) -> Iterator[Any]:
+    """What a training changes: weights, the optimizer's state, Keras's random state."""
     yield from model.variables
     if getattr(model, "optimizer", None) is not None:
         yield from model.optimizer.variables

@@ -24,7 +24,7 @@ from keras.src import backend
 from tensorflow.python.eager import record
 
 from stagecraft import copies
-from stagecraft.parallel_model import draws, examination, lockstep, parts, pins
+from stagecraft.parallel_model import draws, examination, lockstep, parts, pins, workers
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, devices_of
@@ -209,11 +209,12 @@ class Session:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """In the block, the model's methods work in this process, without the others."""
-        before, self.peers = self.peers, Workers()
+        before = self.peers
         functions = {name: vars(self.model).get(name) for name in _FUNCTIONS}
         vars(self.model).update(dict.fromkeys(_FUNCTIONS))
         try:
-            yield
+            with workers.alone() as self.peers:
+                yield
         finally:
             self.peers = before
             vars(self.model).update(functions)

@@ -7,7 +7,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -55,9 +56,9 @@ def connect(parallel: ParallelSettings) -> ParallelSettings:
         PeersMissingError: another process does not come in time.
     """
     found = cluster.read()
-    if found is not None and "workers" not in parallel.model_fields_set:
-        if capabilities(parallel.strategy).several_processes:
-            parallel = parallel.model_copy(update={"workers": len(found.workers)})
+    unset = "workers" not in parallel.model_fields_set
+    if found is not None and unset and capabilities(parallel.strategy).several_processes:
+        parallel = parallel.model_copy(update={"workers": len(found.workers)})
     devices_of(parallel)
     return parallel
 
@@ -93,6 +94,27 @@ def devices_of(parallel: ParallelSettings) -> Topology:
     joined = factory.join(parallel)
     _connected.append(_Connected(parallel, joined.devices))
     return joined.devices
+
+
+_alone: list[bool] = []
+
+
+def place() -> tuple[int, int]:
+    """This process's number, and how many work together now; ``(0, 1)``: this one alone."""
+    if _alone or not _connected:
+        return 0, 1
+    devices = _connected[-1].devices
+    return devices.worker, devices.workers
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[Workers]:
+    """In the block, this process works alone."""
+    _alone.append(True)
+    try:
+        yield Workers()
+    finally:
+        _alone.pop()
 
 
 class Workers:

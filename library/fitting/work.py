@@ -1,0 +1,123 @@
+"""A model, as a caller gives it, and what ``compile`` gets: in this process, or in others."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+
+from stagecraft import keras_3, process_state
+from stagecraft.parallel_model import session
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.planning.search import automatic
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+COMPILED = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
+"""Arguments of ``compile`` that functions of this package take."""
+
+
+@dataclasses.dataclass
+class Work:
+    """A model on a topology."""
+
+    model: Any
+    """A Keras model, or a function that builds one."""
+    parallel: ParallelSettings | None
+    """None: that of the model."""
+    compiled: Mapping[str, Any]
+    """Arguments of ``compile``; empty: the model is compiled."""
+    seed: int | None
+
+    def placed(self) -> Any:
+        """The model, compiled, on the devices of its topology.
+
+        Raises:
+            UserError: the arguments do not fit.
+        """
+        if isinstance(self.model, type) or not (
+            isinstance(self.model, keras.Layer) or callable(self.model)
+        ):
+            shown = getattr(self.model, "__name__", type(self.model).__name__)
+            use = "a keras.Model, or a function that builds one"
+            raise SettingError("model", shown, "is not a Keras model", use)
+        own = isinstance(self.model, keras.Layer)
+        if own and self.parallel is None:
+            model = self.model
+        else:
+            model = session.parallelize(self.model if own else self._built, self.parallel)
+        if self.compiled:
+            given = dict(self.compiled)
+            before = getattr(model, "optimizer", None)
+            given.setdefault("optimizer", "adam" if before is None else before)
+            model.compile(**given)
+        elif not getattr(model, "compiled", False):
+            use = "loss=…, or model.compile(…) before"
+            raise SettingError("loss", None, "is not set, and the model is not compiled", use)
+        return model
+
+    def _built(self) -> Any:
+        with _policy(self.parallel), keras_3.as_tf_keras():
+            model = self.model()
+        if not isinstance(model, keras.Layer):
+            use = "a function that returns a keras.Model"
+            raise SettingError("model", type(model).__name__, "is not a Keras model", use)
+        return model
+
+    @contextlib.contextmanager
+    def seeded(self) -> Iterator[None]:
+        """In the block, random numbers follow from the seed, if there is one."""
+        if self.seed is None:
+            yield
+            return
+        with process_state.restored():
+            keras.utils.set_random_seed(self.seed)
+            yield
+
+
+@contextlib.contextmanager
+def _policy(parallel: ParallelSettings | None) -> Iterator[None]:
+    """In the block, Keras makes layers of ``parallel.precision``, if it is set."""
+    known = parallel is not None and "precision" in parallel.model_fields_set
+    if parallel is None or not known or parallel.precision == "auto":
+        yield
+        return
+    before = keras.config.dtype_policy(), keras.config.floatx()
+    try:
+        keras.config.set_dtype_policy(parallel.precision)
+        keras.config.set_floatx(keras.DTypePolicy(parallel.precision).variable_dtype)
+        yield
+    finally:
+        keras.config.set_dtype_policy(before[0])
+        keras.config.set_floatx(before[1])
+
+
+def chosen(
+    model: Any, parallel: ParallelSettings, batch_size: int | None, optimizer: Any = None
+) -> ParallelSettings:
+    """The topology, if ``strategy="auto"`` leaves the choice to a search; else as it is.
+
+    Raises:
+        UserError: no topology is possible.
+    """
+    if not capabilities(parallel.strategy).resolves:
+        return parallel
+    wanted = settings(parallel, batch_size or 32, optimizer)
+    return automatic.resolved(wanted, lambda: model).settings.parallel
+
+
+def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> TrainingSettings:
+    """Settings that a planner reads: the numbers of a training, and its optimizer's slots."""
+    known = {entry.name for entry in registries.OPTIMIZERS.entries()}
+    name = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
+    name = name.lower() if name.lower() in known else "adamw"
+    return TrainingSettings.model_validate(
+        {
+            "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},
+            "parallel": parallel.definite.model_dump(),
+        }
+    )
