@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src import backend
-from keras.src.layers.preprocessing.index_lookup import IndexLookup
+from keras.src.layers.preprocessing.index_lookup import get_null_initializer
 from keras.src.ops.function import Function, map_graph
 from keras.src.saving.keras_saveable import KerasSaveable
 from keras.src.utils import tracking
@@ -163,23 +163,30 @@ def _know_stored(tracker: Any) -> None:
     tracker.stored_ids = {name: set(map(id, own)) for name, (_, own) in tracker.config.items()}
 
 
-def _of_lookup(layer: Any) -> Any:
-    """Without the table, which is a resource of TensorFlow."""
-    state = _plain(layer)
-    state.pop("lookup_table", None)
-    words = layer.get_vocabulary() if layer.get_vocabulary(include_special_tokens=False) else None
-    has_weights = words is not None and layer.output_mode == "tf_idf"
-    weights = layer.idf_weights.numpy()[: len(words)] if has_weights and words else None
-    return _new, (type(layer),), (state, words, weights), None, None, _update_lookup
+def _of_table(table: Any) -> Any:
+    """Tables are resources of TensorFlow; a copy is a new one with the same content."""
+    kind, default = type(table), table._default_value
+    if type(getattr(table, "_initializer", None)).__name__ == "NullInitializer":
+        return _empty_table, (kind, table.key_dtype.name, table.value_dtype.name, default)
+    arrays = tuple(_array(each) for each in table.export())
+    names = table.key_dtype.name, table.value_dtype.name
+    return _table, (kind, names, _array(default), *arrays)
 
 
-def _update_lookup(layer: Any, state: Any) -> None:
-    attributes, words, weights = state
-    vars(layer).update(attributes)
-    if words is not None:
-        layer.set_vocabulary(words, weights)
-    elif hasattr(layer, "_uninitialized_lookup_table"):
-        layer.lookup_table = layer._uninitialized_lookup_table()
+def _empty_table(kind: type, key: str, value: str, default: Any) -> Any:
+    """That of a lookup that has not adapted."""
+    return kind(get_null_initializer(tf.as_dtype(key), tf.as_dtype(value)), default)
+
+
+def _table(
+    kind: type, names: tuple[str, str], default: Any, keys: np.ndarray, values: np.ndarray
+) -> Any:
+    given = tf.constant(keys, names[0]), tf.constant(values, names[1])
+    if kind is tf.lookup.StaticHashTable:
+        return kind(tf.lookup.KeyValueTensorInitializer(*given), default)
+    made = kind(*names, default)
+    made.insert(*given)
+    return made
 
 
 def _of_symbol(value: Any) -> Any:
@@ -229,7 +236,8 @@ _REDUCED: Mapping[type, Callable[[Any], Any]] = {
     keras.Variable: _of_variable,
     tracking.Tracker: _of_object,
     DynamicBackend: _of_backend,
-    IndexLookup: _of_lookup,
+    tf.lookup.StaticHashTable: _of_table,
+    tf.lookup.experimental.MutableHashTable: _of_table,
     KerasSaveable: _of_object,
     keras.losses.Loss: _of_object,
     keras.KerasTensor: _of_symbol,

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from stagecraft import pickles
-from stagecraft.parallel_model.lockstep import state
+from stagecraft.parallel_model.lockstep import build_optimizer, state
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 
@@ -47,6 +47,7 @@ class Backup(keras.callbacks.Callback):
                 f"{self._path}: cannot be read: {error}; remove it to begin anew",
                 file=str(self._path),
             ) from error
+        build_optimizer(self.model)
         own = self._training()
         for name, what in own.items():
             if kept["training"].get(name) != what:

@@ -12,6 +12,7 @@ from stagecraft.fitting.work import COMPILED, Work, chosen
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import state
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -141,7 +142,18 @@ def engine(
     compiled = {name: value for name, value in given.items() if value is not None}
     work = Work(model, parallel, compiled, seed)
     with work.seeded():
-        return TrainingEngine(work.placed())
+        placed = work.placed()
+    adapting.adapt(placed, _no_data)
+    return TrainingEngine(placed)
+
+
+def _no_data() -> Any:
+    raise SettingError(
+        "model",
+        "of the argument",
+        "has a layer that adapts to data, and an engine sees no data before its first step",
+        "the layer's adapt(x) before stagecraft.engine, or stagecraft.fit",
+    )
 
 
 def _numbers(logs: Mapping[str, Any]) -> Logs:

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft.fitting import processes
 from stagecraft.fitting.backup import Backup
 from stagecraft.fitting.history import History
 from stagecraft.fitting.work import COMPILED, Work, chosen
 from stagecraft.parallel_model import session
+from stagecraft.parallel_model.lockstep import is_built
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -92,11 +95,14 @@ class Fitting(Work):
         """
         with self.seeded():
             model = self.placed()
+            adapting.adapt(model, self._first_inputs)
             given = self.arguments.get("callbacks") or []
             if isinstance(given, keras.callbacks.CallbackList):
                 given = given.callbacks
             several = [*given] if isinstance(given, (list, tuple)) else [given]
             backup = None if self.checkpoint_dir is None else Backup(self.checkpoint_dir)
+            if backup is not None and not is_built(model):
+                self._build(model)
             arguments = dict(self.arguments)
             if backup or callbacks or several:
                 arguments["callbacks"] = [*filter(None, [backup]), *several, *callbacks]
@@ -104,6 +110,43 @@ class Fitting(Work):
             earlier = {} if backup is None else backup.earlier
             own = session.session_of(model)
             return History.of(found, model, None if own is None else own.topology, earlier)
+
+    def _build(self, model: Any) -> None:
+        """Makes the variables, so that they can be restored; Keras does it in the first step."""
+        if isinstance(self.x, tf.data.Dataset):
+            specs = self.x.element_spec
+        elif all(hasattr(each, "shape") for each in tf.nest.flatten((self.x, self.y))):
+            specs = tf.nest.map_structure(
+                lambda each: tf.TensorSpec((None, *each.shape[1:]), each.dtype), (self.x, self.y)
+            )
+        else:
+            problem = "needs a model that is built"
+            use = "a call of the model, or model.build(…), before"
+            raise SettingError("checkpoint_dir", self.checkpoint_dir, problem, use)
+        model._symbolic_build(data_batch=specs)
+
+    def _first_inputs(self) -> Any:
+        """The inputs that layers adapt to, as many as in a pipeline."""
+        if isinstance(self.x, tf.data.Dataset):
+            batches = self.x.take(self.arguments.get("steps_per_epoch") or -1)
+            shapes = [each.shape[1:] for each in tf.nest.flatten(_inputs(self.x.element_spec))]
+            wanted, found = adapting.count(*shapes), []
+            for batch in batches:
+                found.append(_inputs(batch))
+                if sum(len(tf.nest.flatten(each)[0]) for each in found) >= wanted:
+                    break
+            whole = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *found)
+        elif all(hasattr(each, "shape") for each in tf.nest.flatten(self.x)):
+            whole = self.x
+            wanted = adapting.count(*(each.shape[1:] for each in tf.nest.flatten(whole)))
+        else:
+            use = "the layer's adapt(x) before"
+            raise SettingError("x", type(self.x).__name__, "is no array that layers adapt to", use)
+        return tf.nest.map_structure(lambda part: part[:wanted], whole)
+
+
+def _inputs(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple) else batch
 
 
 def _chosen(

@@ -72,6 +72,8 @@ def remote(address: str, element_spec: Any, cardinality: int) -> tf.data.Dataset
 
     signature = tuple(tf.TensorSpec(each.shape, each.dtype) for each in flat)
     dataset = tf.data.Dataset.from_generator(read, output_signature=signature).map(packed)
+    if cardinality == tf.data.UNKNOWN_CARDINALITY:
+        return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 

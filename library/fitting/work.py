@@ -13,6 +13,8 @@ from stagecraft import keras_3, process_state
 from stagecraft.parallel_model import session
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models import matrices
+from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -54,10 +56,13 @@ class Work:
             given = dict(self.compiled)
             before = getattr(model, "optimizer", None)
             given.setdefault("optimizer", "adam" if before is None else before)
+            if given["optimizer"] == Muon.__name__.lower():  # not all versions of Keras have one
+                given["optimizer"] = Muon()
             model.compile(**given)
         elif not getattr(model, "compiled", False):
             use = "loss=…, or model.compile(…) before"
             raise SettingError("loss", None, "is not set, and the model is not compiled", use)
+        _tell_weights(model)
         return model
 
     def _built(self) -> Any:
@@ -77,6 +82,19 @@ class Work:
         with process_state.restored():
             keras.utils.set_random_seed(self.seed)
             yield
+
+
+def _tell_weights(model: Any) -> None:
+    """Tells an optimizer of matrices, such as Muon, which layers are the last."""
+    check = getattr(model.optimizer, "check_weights", None)
+    if not callable(check):
+        return
+    if not model.built:
+        use = "model.build(…), or a call of the model, before"
+        problem = "has to know the layers of the model, which is not built"
+        raise SettingError("optimizer", type(model.optimizer).__name__, problem, use)
+    matrices.mark(model)
+    check(model.trainable_variables)
 
 
 @contextlib.contextmanager

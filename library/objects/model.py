@@ -20,9 +20,6 @@ from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages import inputs as model_inputs
-from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16")
 
 
 class Builder:
@@ -112,7 +109,11 @@ def _structure(model: keras.Model) -> Mapping[str, Any]:
             layer.name,
             layer.trainable,
             arguments.plain(layer),
-            {name: pickles.digest(own) for name, own in vars(layer).items() if _has_code(own)},
+            {
+                name: pickles.digest(own)
+                for name, own in vars(layer).items()
+                if _has_code(own) and not hasattr(type(layer), name)  # Keras wraps methods
+            },
             layer.get_vocabulary() if isinstance(layer, IndexLookup) else None,
         ]
         for layer in model._flatten_layers()
@@ -146,6 +147,9 @@ def builder(model: Any, inputs: Any = None, precision: str | None = None) -> Bui
         SettingError: it is neither, or the model cannot be copied.
     """
     if isinstance(model, keras.Model):
+        if inputs is None:
+            with contextlib.suppress(SettingError):  # the model does not know its inputs
+                inputs = specs(model)
         first = None if inputs is None else tf.nest.map_structure(_zeros, inputs)
         return Builder(Copy(model, first, precision))
     if callable(model) and not isinstance(model, type):
@@ -177,26 +181,6 @@ def compile_arguments(model: keras.Model) -> Mapping[str, Any]:
     return config
 
 
-def precision_of(model: Any, parallel: ParallelSettings) -> str:
-    """``parallel.precision``; if it is not set, the precision of the model's own layers.
-
-    Raises:
-        SettingError: ``parallel.precision`` is ``auto``, which is for pipelines.
-    """
-    if parallel.precision == "auto":
-        raise SettingError(
-            "parallel.precision",
-            "auto",
-            "is for pipelines and stagecraft.train",
-            "mixed_bfloat16 or float32",
-        )
-    if "precision" in parallel.model_fields_set or not isinstance(model, keras.Model):
-        return parallel.precision
-    dtypes = {str(weight.dtype) for weight in model.weights if "float" in str(weight.dtype)}
-    name = "float64" if dtypes == {"float64"} else model.dtype_policy.name
-    return name if name in PRECISIONS else parallel.precision
-
-
 def specs(model: Any, input_shape: Any = None) -> Any:
     """``Spec`` of a model's inputs, or a structure of them; calls a function that builds one.
 
@@ -218,14 +202,6 @@ def specs(model: Any, input_shape: Any = None) -> Any:
             "input_shape", None, "is needed: the model does not say it", "input_shape=(32, 32, 3)"
         ) from error
     return tf.nest.map_structure(lambda each: Spec(each.shape[1:], each.dtype), symbolic)
-
-
-def output_names(model: Any) -> Sequence[str]:
-    """Names of a functional model's outputs, or the keys of a dictionary; () of other models."""
-    structure = getattr(model, "_outputs_struct", None)  # private: the outputs as they were given
-    if isinstance(structure, Mapping):
-        return tuple(structure)
-    return tuple(getattr(model, "output_names", None) or ())
 
 
 @contextlib.contextmanager

@@ -64,9 +64,7 @@ class _Ready(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """See Keras."""
-        optimizer = self.model.optimizer
-        if optimizer is not None and not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
+        build_optimizer(self.model)
 
 
 class _Following(keras.callbacks.Callback):
@@ -108,6 +106,19 @@ class _Following(keras.callbacks.Callback):
         """See Keras."""
         if self._after_batches:
             self._follow()
+
+
+def build_optimizer(model: Any) -> None:
+    """Makes the optimizer's state, if the model is built."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or optimizer.built or not is_built(model):
+        return
+    optimizer.build(model.trainable_variables)
+
+
+def is_built(model: Any) -> bool:
+    """Whether the model has all of its variables."""
+    return all(layer.built for layer in model._flatten_layers())
 
 
 def state(model: Any) -> Iterator[Any]:

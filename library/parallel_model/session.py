@@ -244,6 +244,7 @@ class Session:
         if any(not layer.built for layer in self.model._flatten_layers()):
             step = functools.partial(self._own[name], batch)
             tf.function(step, autograph=False).get_concrete_function()
+            self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
 
     def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
         """In place of ``predict_function``."""

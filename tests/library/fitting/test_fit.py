@@ -19,13 +19,14 @@ EPSILON = 2.0**-53
 
 @pytest.fixture(autouse=True)
 def _in_float64() -> Iterator[None]:
-    floatx = keras.config.floatx()
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     with process_state.restored():
         keras.config.set_floatx("float64")
         keras.config.set_dtype_policy("float64")
         keras.utils.set_random_seed(7)
         yield
     keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
 
 
 def classes() -> keras.losses.Loss:
@@ -155,8 +156,7 @@ def test_it_trains_as_keras_does(name):
     y = labels(count(x))
     model = build()
     more = {"batch_size": size, "epochs": 2, "validation_data": (first(x, 20), y[:20])}
-    # Keras's Adam adds up the squares of an id's rows; the engines square their sum.
-    kind = keras.optimizers.SGD if name == "embedding" else keras.optimizers.Adam
+    kind = keras.optimizers.Adam
     weights, history = by_keras(model, kind(0.01), x, y, classes(), metrics=["accuracy"], **more)
     found = sc.fit(
         model,
@@ -173,8 +173,7 @@ def test_it_trains_as_keras_does(name):
     assert found.model is model and found.epoch == [0, 1]
     assert found.history.keys() == history.keys()
     for key, values in history.items():
-        if name != "regularizer" or key != "val_loss":  # Keras adds the penalties to it
-            np.testing.assert_allclose(found.history[key], values, rtol=1e-7)  # Keras's are float32
+        np.testing.assert_allclose(found.history[key], values, rtol=1e-12)
 
 
 RATE = keras.optimizers.schedules.ExponentialDecay(0.05, 2, 0.5)
@@ -212,7 +211,7 @@ def test_muon_leaves_the_head_to_sgd():
     """The optimizer learns from the model which layer is the last; a name is the same optimizer."""
     model, x, y = mlp(), draw(48, 5), labels(48)
     start = model.get_weights()
-    head = f"^{model.layers[-1].name}/"
+    head = f"{model.layers[-1].name}/"
     found = []
     for optimizer in ("muon", sc.Muon(), sc.Muon(exclude=head), sc.Muon(exclude=())):
         model.set_weights(start)
@@ -225,8 +224,8 @@ def test_muon_leaves_the_head_to_sgd():
             np.testing.assert_array_equal(value, expected)
     assert not np.allclose(by_default[2], with_head[2], atol=1e-3)
     with pytest.raises(sc.SettingError) as caught:
-        sc.fit(model, x, y, optimizer=sc.Muon(exclude="^top/"), **given)
-    assert (caught.value.setting, caught.value.value) == ("optimizer", {"exclude": "^top/"})
+        sc.fit(model, x, y, optimizer=sc.Muon(exclude="top/"), **given)
+    assert caught.value.value == {"exclude": "top/"}
 
 
 @pytest.mark.parametrize("shape", [(50,), (50, 1)])
@@ -264,13 +263,9 @@ def test_datasets():
         model.set_weights(start)
         history = sc.fit(model, each, loss="mse", optimizer="sgd", verbose=0)
         assert_near(model.get_weights(), expected)
-        assert history.params["steps"] == 4
     endless = dataset.repeat()
     history = sc.fit(model, endless, loss="mse", steps_per_epoch=3, epochs=2, verbose=0)
     assert len(history.epoch) == 2
-    with pytest.raises(sc.SettingError) as caught:
-        sc.fit(model, endless, loss="mse")
-    assert caught.value.setting == "steps_per_epoch"
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -307,28 +302,6 @@ def test_a_function_that_builds_the_model():
     assert abs(other.model.get_weights()[0] - again.model.get_weights()[0]).max() > 0.01
 
 
-def test_shuffling_visits_each_example_once_an_epoch():
-    def taken(seed: int) -> float:
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-        model.set_weights([np.ones((1, 1))])
-        x = np.arange(10.0)[:, None]
-        # The gradient of this loss is x: the sum of all steps does not depend on the order.
-        history = sc.fit(
-            model,
-            x,
-            x,
-            loss=lambda y, outputs: outputs[:, 0],
-            optimizer=keras.optimizers.SGD(0.1),
-            batch_size=5,
-            verbose=0,
-            seed=seed,
-        )
-        assert model.get_weights()[0][0, 0] == pytest.approx(1 - 0.1 * 9)
-        return history.history["loss"][0]
-
-    assert len({taken(seed) for seed in range(4)}) > 1
-
-
 def test_the_process_is_as_before():
     layer = keras.layers.Dense(1)
     model = mlp()
@@ -337,7 +310,7 @@ def test_the_process_is_as_before():
     states = random.getstate(), np.random.get_state()[1].tolist()
     expected = tf.random.uniform([3]).numpy()
     tf.random.set_seed(5)
-    sc.fit(model, draw(32, 5), draw(32, 3), loss="mse", verbose=0)
+    sc.fit(model, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=3)
     assert tf.random.uniform([3]).numpy().tolist() == expected.tolist()
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states
     assert tf.config.optimizer.get_experimental_options() == options
@@ -347,12 +320,39 @@ def test_the_process_is_as_before():
     model.fit(draw(32, 5), draw(32, 3), verbose=0)
 
 
-def test_precision_of_a_model_with_the_default_policy():
-    with process_state.restored():
-        keras.config.set_floatx("float32")
-        keras.config.set_dtype_policy("float32")
-        model = cnn()
-        parallel = sc.Parallel(precision="mixed_bfloat16")
-        x, y = draw(32, 8, 8, 3), labels(32)
-        sc.fit(model, x, y, loss=classes(), parallel=parallel, verbose=0)
-    assert {weight.dtype for weight in model.weights} == {"float32"}
+def test_precision_of_a_function_and_of_a_model():
+    x, y = draw(32, 8, 8, 3), labels(32)
+    parallel = sc.Parallel(precision="mixed_bfloat16")
+    made = sc.fit(cnn, x, y, loss=classes(), parallel=parallel, verbose=0).model
+    assert {weight.dtype for weight in made.weights} == {"float32"}
+    assert made.layers[1].compute_dtype == "bfloat16"
+    assert keras.config.dtype_policy().name == "float64"
+    own = sc.fit(cnn, x, y, loss=classes(), parallel=sc.Parallel(), verbose=0).model
+    assert {weight.dtype for weight in own.weights} == {"float64"}  # the global policy counts
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(cnn(), x, y, loss=classes(), parallel=parallel, verbose=0)
+    assert caught.value.setting == "parallel.precision"
+
+
+def test_a_compiled_model_keeps_what_it_is_compiled_with():
+    model, x, y = mlp(), draw(32, 5), draw(32, 3)
+    optimizer = keras.optimizers.Adam(0.01)
+    model.compile(optimizer, "mae", metrics=["mse"])
+    found = [sc.fit(model, x, y, verbose=0).history.keys() for _ in range(2)]
+    assert found == [{"loss", "mse"}] * 2 and model.optimizer is optimizer
+    assert int(optimizer.iterations) == 2  # one state, as in Keras
+    assert sc.fit(model, x, y, loss="mae", metrics=["mape"], verbose=0).history.keys() == {
+        "loss",
+        "mape",
+    }
+    assert int(optimizer.iterations) == 3
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(mlp(), x, y)
+    assert caught.value.setting == "loss"
+
+
+@pytest.mark.parametrize("given", [3, "mlp", keras.Model, lambda: 3])
+def test_what_is_no_model_is_refused(given):
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(given, draw(32, 5), draw(32, 3), loss="mse", parallel=sc.Parallel())
+    assert caught.value.setting == "model"

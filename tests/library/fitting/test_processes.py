@@ -1,9 +1,11 @@
-"""What other processes get, and what happens if they cannot."""
+"""Several processes: scripts of TF_CONFIG, and those that ``fit`` starts."""
+
+from __future__ import annotations
 
 import itertools
 import json
 import os
-import pickle
+import pathlib
 import subprocess
 import sys
 import threading
@@ -17,28 +19,163 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft import given, pickles
-from stagecraft.fitting import sources
+from stagecraft.fitting import streams
+from stagecraft.trainer_module.parallel.roles import free_ports
+
+HERE = pathlib.Path(__file__).parent
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 
 
-def batches(source: sources.Source, rows: tuple[int, int] = (0, 1)) -> list[list[np.ndarray]]:
-    taken = source.train(1, rows).take(2 * source.steps)
-    return [[np.asarray(part) for part in (b.inputs, *b.targets, b.weights)] for b in taken]
+def together(name: str, folder: pathlib.Path, workers: int = 2) -> list[str]:
+    """Runs the script in each process; returns what they print."""
+    addresses = [f"localhost:{port}" for port in free_ports(workers)]
+    running = []
+    for index in range(workers):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        if workers > 1:
+            environment["TF_CONFIG"] = json.dumps(task)
+        words = [sys.executable, str(HERE / "together.py"), name, str(folder / f"{name}.npz")]
+        running.append(
+            subprocess.Popen(
+                words,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+                cwd=folder,
+            )
+        )
+    with futures.ThreadPoolExecutor() as pool:
+        said = [*pool.map(lambda process: process.communicate(timeout=200)[0], running)]
+    if name != "other data":
+        assert [process.returncode for process in running] == [0] * workers, said[0][-3000:]
+    return said
 
 
-def assert_same(found: list[list[np.ndarray]], expected: list[list[np.ndarray]]) -> None:
-    for one, two in zip(found, expected, strict=True):
-        for left, right in zip(one, two, strict=True):
-            np.testing.assert_array_equal(left, right)
+@pytest.mark.slow
+def test_a_script_in_each_process_trains_what_one_device_trains(tmp_path):
+    """The same shuffles, dropout, validations, and what callbacks of the chief set."""
+    together("one", tmp_path, 1)
+    expected = np.load(tmp_path / "one.npz")
+    for name in ("workers", "stages"):
+        together(name, tmp_path)
+        found = np.load(tmp_path / f"{name}.npz")
+        assert found.files == expected.files
+        for key in found.files:
+            np.testing.assert_allclose(found[key], expected[key], rtol=1e-9, atol=1e-12)
 
 
-def test_arrays_in_files_are_the_same(tmp_path):
-    source = sources.Arrays(X, X[:, 0], batch_size=4, seed=3)
-    with source.sent(str(tmp_path / "data")) as sent:
-        assert_same(batches(sent), batches(source))
-        assert (sent.steps, sent.batch_size, sent.short) == (3, 4, True)
+@pytest.mark.slow
+def test_processes_that_read_other_batches_are_refused(tmp_path):
+    said = together("other data", tmp_path)
+    assert any("UserError: x: the processes do not read the same batches" in s for s in said)
+
+
+class Own(keras.Model):
+    """No ``get_config`` says what it computes."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.hidden, self.last = keras.layers.Dense(8, "relu"), keras.layers.Dense(2)
+        self.factor = factor
+
+    def call(self, inputs: Any) -> Any:
+        return self.factor * self.last(self.hidden(inputs))
+
+
+def scaled_error(targets: Any, outputs: Any) -> Any:
+    return 2 * keras.ops.mean(keras.ops.square(targets - outputs), axis=-1)
+
+
+TOPOLOGIES = {
+    "workers": {"strategy": "multi_worker_mirrored", "workers": 2},
+    "virtual devices": {"strategy": "grid", "stages": 2, "microbatches": 2, "virtual_devices": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_fit_starts_processes(name, as_before, tmp_path, capsys):
+    """TensorFlow has started here; an epoch ends within the data of a dataset."""
+    tf.constant(0)
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((56, 4)).astype("f"), draw.standard_normal((56, 2)).astype("f")
+    results = []
+    for parallel in (None, sc.Parallel(**TOPOLOGIES[name])):
+        keras.utils.set_random_seed(2)
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(8, seed=1).batch(8).repeat()
+        model = Own(0.5)
+        history = sc.fit(
+            model,
+            dataset,
+            loss=scaled_error,
+            optimizer=keras.optimizers.Adam(0.01),
+            metrics=["mae"],
+            parallel=parallel,
+            seed=3,
+            steps_per_epoch=5,
+            epochs=2,
+            validation_data=(x, y),
+            callbacks=keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+        )
+        results.append((model, history))
+    (one, alone), (other, found) = results
+    assert capsys.readouterr().out.count("Epoch 2/2") == 2
+    assert (tmp_path / "log.csv").read_text().count("\n") == 3
+    assert found.topology.strategy == parallel.strategy and found.model is other
+    # Two epochs of float32 steps of 0.01: sums of 8 terms in another order.
+    for left, right in zip(one.variables, other.variables, strict=True):
+        np.testing.assert_allclose(left, right, rtol=2**-16, atol=2**-16)
+    for left, right in zip(one.optimizer.variables, other.optimizer.variables, strict=True):
+        np.testing.assert_allclose(left, right, rtol=2**-14, atol=2**-16)
+    for key, values in alone.history.items():
+        np.testing.assert_allclose(found.history[key], values, rtol=2**-14)
+    other.fit(x, y, verbose=0)  # it goes on as a model of this process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_parity_is_proved_in_processes(name, as_before):
+    draw = np.random.default_rng(0)
+    model = Own(0.5)
+    x, y = draw.standard_normal((20, 4)), draw.standard_normal((20, 2))
+    model(x)
+    start = model.get_weights()
+    proof = sc.check_parity(model, x, sc.Parallel(**TOPOLOGIES[name]), y, loss="mse", batch_size=8)
+    assert proof and len(proof.rows) == 1 and "<table>" in proof._repr_html_()
+    assert 0 <= proof.rows[0].findings[0].difference < 1e-12  # in float64
+    for one, two in zip(start, model.get_weights(), strict=True):
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.slow
+def test_parity_finds_a_model_that_draws_numbers_of_its_own(as_before):
+    class Noisy(Own):
+        def call(self, inputs: Any) -> Any:
+            noise = tf.random.normal(tf.shape(inputs), dtype=inputs.dtype)
+            return super().call(inputs + 0.1 * noise)
+
+    x = np.ones((16, 4))
+    workers = sc.Parallel(**TOPOLOGIES["workers"])
+    proof = sc.check_parity(Noisy(1.0), x, workers, x[:, :2], loss="mse")
+    assert not proof and proof.rows[0].verdict == "failed"
+    assert "keras.random" in proof.rows[0].cause
+
+
+def test_objects_that_cannot_be_sent(messages):
+    lock = threading.Lock()
+
+    def loss(y: Any, outputs: Any) -> Any:
+        with lock:
+            return keras.ops.abs(y - outputs)[:, 0]
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    workers = sc.Parallel(strategy="multi_worker_mirrored", workers=2)
+    with messages.raises(sc.UserError) as caught:
+        sc.fit(model, X, X[:, :1], loss=loss, parallel=workers, verbose=0)
+    assert caught.value.setting == "loss"
 
 
 def pairs() -> tf.data.Dataset:
@@ -58,91 +195,52 @@ def counted() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(generate, output_signature=specs)
 
 
-# Datasets of which one iteration is not like the other, and the steps of an epoch.
-DATASETS: dict[str, tuple[Callable[[], tf.data.Dataset], int]] = {
-    "short epochs": (lambda: pairs().batch(2), 2),
-    "repeated": (lambda: pairs().batch(4).repeat(), 2),
-    "shuffled": (lambda: pairs().shuffle(10, seed=2).batch(4), 3),
-    "shuffled and repeated": (lambda: pairs().shuffle(10, seed=2).repeat().batch(4), 2),
-    "a generator": (counted, 2),
-    "random": (lambda: pairs().batch(5).map(lambda x, y: (x + tf.random.uniform([]), y)), 1),
-    "texts": (lambda: pairs().batch(5).map(lambda x, y: (tf.strings.as_string(x), y)), 2),
-    "several inputs": (lambda: pairs().batch(5).map(lambda x, y: ({"a": x, "b": (y, x)}, y)), 2),
+DATASETS: dict[str, Callable[[], tf.data.Dataset]] = {
+    "shuffled": lambda: pairs().shuffle(10, seed=2).batch(4),
+    "shuffled and repeated": lambda: pairs().shuffle(10, seed=2).repeat(3).batch(4),
+    "a generator": counted,
+    "random": lambda: pairs().batch(5).map(lambda x, y: (x + tf.random.uniform([]), y)),
+    "texts": lambda: pairs().batch(5).map(lambda x, y: (tf.strings.as_string(x), y)),
+    "several inputs": lambda: pairs().batch(5).map(lambda x, y: ({"a": x, "b": (y, x)}, y)),
 }
 
 
+def read(address: str, attempt: str, number: int, reader: int, readers: int) -> list[Any]:
+    request = streams._Request(attempt, number, reader, readers)
+    return [list(parts) for parts in streams._read(address, request)]
+
+
 @pytest.mark.parametrize("name", DATASETS)
-def test_processes_see_what_one_device_sees(name, monkeypatch):
-    """Training of several epochs and two evaluations, for each worker at its own pace."""
-    (make, steps), workers = DATASETS[name], 3
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}}))
-
-    def made() -> list[sources.Source]:
-        tf.random.set_seed(1)
-        return [sources.Batches(make(), steps=steps) for _ in range(2)]
-
-    def seen(
-        training: sources.Source, validation: sources.Source, rows: tuple[int, int]
-    ) -> list[list[Any]]:
-        evaluated = validation.evaluate(validation.batch_size, rows)
-        passes = [training.train(1, rows).take(5 * steps), evaluated, evaluated]
-        found = [tf.nest.flatten((b.inputs, b.targets)) for each in passes for b in each]
-        return [[part.numpy() for part in parts] for parts in found]
-
-    expected = seen(*made(), (0, 1))
-    one, two = made()
-    with one.sent("") as data, two.sent("") as validation, futures.ThreadPoolExecutor() as pool:
-        sent = pickles.dumps((data, validation))
-        parts = [*pool.map(lambda w: seen(*pickle.loads(sent), (w, workers)), range(workers))]
-    whole = [
-        [np.concatenate(part) for part in zip(*of_workers, strict=True)]
-        for of_workers in zip(*parts, strict=True)
-    ]
-    assert_same(whole, expected)
+def test_processes_see_what_one_device_sees(name):
+    """Three iterations, for each worker at its own pace."""
+    tf.random.set_seed(1)
+    dataset = DATASETS[name]()
+    expected = [[[np.asarray(part) for part in tf.nest.flatten(batch)] for batch in dataset]
+                for _ in range(3)]  # fmt: skip
+    tf.random.set_seed(1)
+    with streams.Server(DATASETS[name]()) as server, futures.ThreadPoolExecutor() as pool:
+        for number in range(3):
+            taken = [
+                pool.submit(read, server.address, "one", number, reader, 3) for reader in range(3)
+            ]
+            for each in taken:
+                for one, two in zip(each.result(60), expected[number], strict=True):
+                    for left, right in zip(one, two, strict=True):
+                        np.testing.assert_array_equal(left, right)
 
 
-def test_a_process_that_leaves_holds_up_nobody(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}}))
-    source = sources.Batches(pairs().batch(2).repeat(), steps=2)
-    taken: list[int] = []
-    with source.sent("") as sent, futures.ThreadPoolExecutor() as pool:
+def test_a_process_that_leaves_holds_up_nobody():
+    with (
+        streams.Server(pairs().batch(2).repeat(30)) as server,
+        futures.ThreadPoolExecutor() as pool,
+    ):
 
-        def take(worker: int, count: int) -> None:
-            for _ in pickle.loads(copies).train(0, (worker, 2)).take(count):
-                taken.append(worker)
+        def leave() -> None:
+            next(streams._read(server.address, streams._Request("one", 0, 0, 2)))
 
-        copies = pickles.dumps(sent)
-
-        for each in [pool.submit(take, 0, 1), pool.submit(take, 1, 100)]:
-            each.result(timeout=60)
-    assert taken.count(1) == 100
-
-
-DELETE = """
-import pickle, sys
-from stagecraft.trainer_module.engines import feeding
-source = pickle.loads(open(sys.argv[1], "rb").read())
-for count in range(60):
-    iterator = feeding.on_host(source.train(0, (0, 1)))
-    for _ in range(count % 7):
-        next(iterator)
-    del iterator
-iterator = feeding.on_host(source.train(0, (0, 1)))
-next(iterator)  # it is there when the interpreter ends
-"""
-
-
-@pytest.mark.slow
-def test_iterators_end_at_once_in_the_middle_of_the_data(tmp_path):
-    """Deletion holds Python's lock, which a thread in the background would wait for."""
-    source = sources.Batches(pairs().batch(2))
-    path = os.pathsep.join(sys.path)
-    with source.sent("") as sent:
-        (tmp_path / "sent.pkl").write_bytes(pickles.dumps(sent))
-        words = [sys.executable, "-c", DELETE, str(tmp_path / "sent.pkl")]
-        environment = os.environ | {"PYTHONPATH": path}
-        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
+        stays = pool.submit(read, server.address, "one", 0, 1, 2)
+        pool.submit(leave).result(timeout=60)
+        assert len(stays.result(timeout=60)) == 150
 
 
 def test_the_error_of_a_dataset_is_the_callers():
@@ -152,35 +250,34 @@ def test_the_error_of_a_dataset_is_the_callers():
 
     specs = tf.TensorSpec((4, 2)), tf.TensorSpec((4,))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
-    source = sources.Batches(dataset, steps=3)
-    with source.sent("") as sent:
-        assert source.error is None
-        with pytest.raises(tf.errors.OpError):
-            batches(sent)
-        assert isinstance(source.error, tf.errors.OpError)
-        assert "ZeroDivisionError" in str(source.error)
+    with streams.Server(dataset) as server:
+        assert server.error is None
+        with pytest.raises(RuntimeError):
+            read(server.address, "one", 0, 0, 1)
+        assert isinstance(server.error, tf.errors.OpError)
+        assert "ZeroDivisionError" in str(server.error)
 
 
-def test_workers_take_their_rows():
-    source = sources.Arrays(X, X[:, 0], batch_size=4, shuffle=False)
-    [whole] = source.train(2, (0, 1)).take(1)  # two examples, and two of padding
-    parts = [next(iter(source.train(2, (worker, 2)))) for worker in (0, 1)]
-    np.testing.assert_array_equal(whole.weights, [2, 2, 0, 0])
-    for place, leaf in enumerate((whole.inputs, *whole.targets, whole.weights)):
-        leaves = [(part.inputs, *part.targets, part.weights)[place] for part in parts]
-        np.testing.assert_array_equal(leaf, np.concatenate(leaves))
+DELETE = """
+import sys, tensorflow as tf
+from stagecraft.fitting import streams
+specs = tf.TensorSpec((None, 2)), tf.TensorSpec((None,))
+for count in range(60):
+    iterator = iter(streams.remote(sys.argv[1], specs, -2))
+    for _ in range(count % 4):
+        next(iterator)
+    del iterator
+iterator = iter(streams.remote(sys.argv[1], specs, -2))
+next(iterator)  # it is there when the interpreter ends
+"""
 
 
-def test_objects_that_cannot_be_sent(messages):
-    lock = threading.Lock()
-
-    def loss(y, outputs):
-        with lock:
-            return keras.ops.abs(y - outputs)[:, 0]
-
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    workers = sc.Parallel(strategy="multi_worker_mirrored", workers=2)
-    with pytest.raises(given.UnpicklableError) as caught:
-        sc.fit(model, X, X[:, :1], loss=loss, parallel=workers, verbose=0)
-    assert caught.value.setting == "task"
-    messages.check(str(caught.value))
+@pytest.mark.slow
+def test_iterators_end_at_once_in_the_middle_of_the_data():
+    """Deletion holds Python's lock, which a thread in the background would wait for."""
+    path = os.pathsep.join(sys.path)
+    with streams.Server(pairs().batch(2)) as server:
+        words = [sys.executable, "-c", DELETE, server.address]
+        environment = os.environ | {"PYTHONPATH": path}
+        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -8,15 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.fitting import job
-from stagecraft.fitting.task import GivenTask
-from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.data.tasks.metric import Mean
-from stagecraft.trainer_module.data.tasks.task import Spec
-from stagecraft.trainer_module.planning.search import of_model
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)
@@ -86,14 +79,6 @@ def test_early_stopping_knows_which_metrics_rise():
         verbose=0,
     )
     assert len(history.epoch) == 2 and stopping.monitor_op is keras.ops.greater
-    assert stopping.mode == "auto"
-
-
-def test_a_callback_serves_twice():
-    stopping = keras.callbacks.EarlyStopping("mae", patience=9, min_delta=0.25)
-    for _ in range(2):
-        sc.fit(build(), X, Y, loss="mse", metrics=["mae"], callbacks=stopping, verbose=0)
-    assert stopping.min_delta == -0.25  # Keras's sign of "less is better"
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -132,18 +117,6 @@ def test_a_callback_adds_to_the_history():
     assert found.history["epoch"] == [0, 1]
 
 
-def test_short_batches_within_an_epoch_are_told(caplog):
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).repeat(2)
-    model, twin = build(), build()
-    twin.set_weights(model.get_weights())
-    sc.fit(model, dataset, loss="mse", optimizer="sgd", verbose=0)
-    assert "dataset.unbatch()" in caplog.text
-    twin.compile("sgd", "mse")
-    twin.fit(dataset, verbose=0)
-    for one, two in zip(model.get_weights(), twin.get_weights(), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
-
-
 def test_history_is_shown_and_drawn(capsys):
     history = sc.fit(
         build(), X, Y, loss="mse", metrics=["mae"], epochs=4, validation_data=(X, Y),
@@ -156,97 +129,77 @@ def test_history_is_shown_and_drawn(capsys):
     assert (left.get_title(), right.get_title()) == ("loss", "mae")
     assert [len(line.get_xdata()) for line in left.lines] == [4, 2]
     assert list(left.lines[1].get_xdata()) == [2, 4]
-    assert history.examples_per_second > 0
 
 
-def test_a_metric_of_ones_own():
-    own = Mean("above", lambda outputs, targets: tf.cast(outputs[:, 0] > targets[:, 0], tf.float32))
-    model = build()
-    found = sc.fit(
-        model, X, Y, loss="mse", metrics=[own], verbose=0, validation_data=(X, Y)
-    ).history  # fmt: skip
-    assert found["val_above"] == [np.mean(np.asarray(model(X))[:, 0] > Y[:, 0])]
+class Stopped(Exception):
+    pass
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends a training in the middle of its second epoch."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if int(self.model.optimizer.iterations) == 4:
+            raise Stopped
+
+
+def with_dropout() -> keras.Model:
+    layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.5, seed=3)]
+    return keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(2)])
 
 
 def test_it_resumes_as_if_it_had_not_stopped(tmp_path):
-    arguments: dict[str, Any] = {"loss": "mse", "verbose": 0, "batch_size": 4, "epochs": 4}
-    arguments["validation_data"] = (X, Y)
+    arguments = {"loss": "mse", "batch_size": 8, "epochs": 4, "shuffle": False, "verbose": 0}
+    start = with_dropout().get_weights()
 
-    class Stops:
-        def on_epoch_end(self, epoch: int, logs: Any) -> None:
-            if epoch == 2:
-                raise KeyboardInterrupt
-
-    whole, model = build(), build()
-    model.set_weights(whole.get_weights())
-    start = model.get_weights()
-    expected = sc.fit(whole, X, Y, **arguments)
-    folder = str(tmp_path / "kept")
-    with pytest.raises(KeyboardInterrupt):
-        sc.fit(model, X, Y, checkpoint_dir=folder, callbacks=[Stops()], **arguments)
-    assert sorted(pathlib.Path(folder).glob("checkpoints/[0-9]*"))
-    model.set_weights(start)
-    for _ in range(2):  # the second one finds a finished training
-        history = sc.fit(model, X, Y, checkpoint_dir=folder, **arguments)
-        for one, two in zip(model.get_weights(), whole.get_weights(), strict=True):
-            np.testing.assert_array_equal(one, two)
-        assert history.epoch == [0, 1, 2, 3]
-        for name, values in expected.history.items():  # sums of losses in float32
-            assert history.history[name] == pytest.approx(values, rel=2**-21)
-
-    def files() -> dict[str, bytes]:
-        found = pathlib.Path(folder).glob("checkpoints/[0-9]*/*")
-        return {str(each): each.read_bytes() for each in found}
-
-    kept = files()
-    for other in ({"optimizer": "sgd"}, {"optimizer": "sgd", "epochs": 9}, {"epochs": 2}):
-        with pytest.raises(resume.OtherTrainingError) as caught:
-            sc.fit(model, X, Y, checkpoint_dir=folder, **{**arguments, **other})
-        assert caught.value.finished and caught.value.file.startswith(folder)
-        assert "checkpoint_dir" in str(caught.value)
-        assert files() == kept
-    stopped = str(tmp_path / "stopped")
-    with pytest.raises(KeyboardInterrupt):
-        sc.fit(model, X, Y, checkpoint_dir=stopped, callbacks=[Stops()], **arguments)
-    with pytest.raises(resume.OtherTrainingError) as caught:
-        sc.fit(model, X, Y, checkpoint_dir=stopped, **{**arguments, "optimizer": "sgd"})
-    assert not caught.value.finished
-
-
-def test_a_resumed_training_keeps_the_topology_that_was_chosen(tmp_path, monkeypatch):
-    arguments: dict[str, Any] = {"loss": "mse", "verbose": 0, "batch_size": 4}
-    folder = str(tmp_path / "kept")
-
-    def same() -> keras.Model:
-        keras.utils.clear_session()  # else its layers have other names
-        return build()
-
-    # As if an earlier search had chosen it.
-    sc.fit(same(), X, Y, checkpoint_dir=folder, parallel=sc.Parallel(accumulate=2), **arguments)
-    again: dict[str, Any] = {"optimizer": "adam", "batch_size": 4, "steps": 5, "seed": 0}
-    again |= {"parallel": sc.Parallel(strategy="auto"), "checkpoint_dir": folder}
-    task = GivenTask(Spec((4,)), Spec((2,)), loss="mse")
-    with monkeypatch.context() as without:
-        without.setattr(of_model, "search", lambda *given, **more: pytest.fail("searched"))
-        made = job.make(same(), task, **again)
-        made.release()
-        assert (made.settings.parallel.strategy, made.settings.parallel.accumulate) == (
-            "one_device",
-            2,
-        )
-        history = sc.fit(
-            same(),
+    def run(folder: pathlib.Path, *callbacks: Any, **more: Any) -> sc.History:
+        model = with_dropout()
+        model.set_weights(start)
+        optimizer = keras.optimizers.Adam(0.01)
+        return sc.fit(
+            model,
             X,
             Y,
-            checkpoint_dir=folder,
-            epochs=2,
-            parallel=sc.Parallel(strategy="auto"),
-            **arguments,
+            optimizer=optimizer,
+            callbacks=[*callbacks],
+            checkpoint_dir=str(folder),
+            **arguments | more,
         )
-        assert history.topology.strategy == "one_device"
-    new = {**again, "checkpoint_dir": str(tmp_path / "new")}
-    for model, given in ((same(), new), (build(), again)):  # build: another one
-        made = job.make(model, task, **given)
-        made.release()
-        assert made.settings.parallel.accumulate == 1
-    assert not (tmp_path / "new").exists()
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Stopped):
+        run(tmp_path / "parts", Stop())
+    resumed = run(tmp_path / "parts")
+    assert resumed.history == whole.history and resumed.epoch == whole.epoch == [0, 1, 2, 3]
+    for one, two in zip(resumed.model.variables, whole.model.variables, strict=True):
+        assert np.array_equal(one, two)
+    again = run(tmp_path / "parts")  # it has finished
+    assert again.history == whole.history
+    for one, two in zip(again.model.variables, whole.model.variables, strict=True):
+        assert np.array_equal(one, two)
+    assert len(run(tmp_path / "parts", epochs=5).epoch) == 5
+    assert [each.name for each in (tmp_path / "parts").iterdir()] == ["training.npz"]
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path):
+    folder = str(tmp_path)
+    sc.fit(build(), X, Y, loss="mse", optimizer="adam", verbose=0, checkpoint_dir=folder)
+    for other in (
+        {"loss": "mae", "optimizer": "adam"},
+        {"loss": "mse", "optimizer": keras.optimizers.Adam(beta_1=0.5)},
+        {"loss": "mse", "optimizer": "sgd"},
+    ):
+        with pytest.raises(sc.SettingError) as caught:
+            sc.fit(build(), X, Y, verbose=0, checkpoint_dir=folder, **other)
+        assert (caught.value.setting, caught.value.value) == ("checkpoint_dir", folder)
+    (tmp_path / "training.npz").write_bytes(b"PK broken")
+    with pytest.raises(sc.UserError) as broken:
+        sc.fit(build(), X, Y, loss="mse", optimizer="adam", verbose=0, checkpoint_dir=folder)
+    assert broken.value.file == str(tmp_path / "training.npz")
+
+
+def test_a_checkpoint_dir_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(sc.SettingError) as caught:
+        sc.fit(build(), X, Y, loss="mse", checkpoint_dir=str(tmp_path / "file" / "inner"))
+    assert caught.value.setting == "checkpoint_dir"

@@ -1,10 +1,12 @@
 """What ``parallelize`` refuses before it changes anything."""
 
+import json
+
 import keras
 import pytest
 
 import stagecraft as sc
-from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.errors import SettingError, UserError
 
 
 def model():
@@ -15,8 +17,7 @@ def model():
 @pytest.mark.parametrize(
     ("settings", "setting"),
     [
-        ({"strategy": "multi_worker_mirrored", "workers": 2}, "parallel.strategy"),
-        ({"strategy": "grid", "workers": 2}, "parallel.workers"),
+        ({"strategy": "parameter_server", "workers": 2}, "parallel.strategy"),
         ({"strategy": "grid", "shards": 2}, "parallel.shards"),
         ({"precision": "mixed_bfloat16"}, "parallel.precision"),
     ],
@@ -25,6 +26,21 @@ def test_settings_without_an_effect_are_refused(settings, setting):
     with pytest.raises(SettingError) as caught:
         sc.parallelize(model(), sc.Parallel(**settings))
     assert caught.value.setting == setting
+
+
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "grid"])
+def test_workers_connect_before_the_model(strategy, monkeypatch):
+    workers = {"worker": ["localhost:1", "localhost:2"]}
+    task = {"cluster": workers, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    built = model()
+    with pytest.raises(UserError) as caught:
+        sc.parallelize(built, sc.Parallel(strategy=strategy, workers=2))
+    assert caught.value.setting == "parallel.workers"
+    assert "stagecraft.connect" in caught.value.suggestion
+    with pytest.raises(UserError) as early:
+        sc.connect(sc.Parallel(strategy=strategy))
+    assert (early.value.setting, early.value.value) == ("parallel.workers", 2)
 
 
 def test_only_models_are_parallelized():
