@@ -2,7 +2,8 @@
 
     import stagecraft as sc
 
-    history = sc.fit(model, dataset, loss="mse", optimizer="adam", parallel=sc.Parallel(...))
+    sc.parallelize(model, sc.Parallel(...))
+    model.fit(dataset, epochs=3)
 
 The import takes milliseconds: TensorFlow is imported when a function needs it, and nothing of the
 process changes before that.

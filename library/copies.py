@@ -127,7 +127,8 @@ def _of_variable(value: Any) -> Any:
 
 
 def _variable(kind: type, state: dict[str, Any]) -> Any:
-    variable, value, policies = object.__new__(kind), state["_value"], _policies.get()
+    variable: Any = object.__new__(kind)
+    value, policies = state["_value"], _policies.get()
     vars(variable).update(state | {"_value": None})
     if policies is not None:
         variable._dtype = policies.variable(state["_dtype"])
@@ -259,7 +260,7 @@ def _new(kind: type) -> Any:
     return object.__new__(kind)
 
 
-def _new_collection(kind: type) -> Any:
+def _new_collection(kind: Any) -> Any:
     return kind.__new__(kind)
 
 

@@ -207,10 +207,10 @@ def _findings(
             _finding(name.partition(" ")[2], found.weights[name], value, disturbed.weights[name],
                      where)
         )  # fmt: skip
-    for step, loss in enumerate(expected.losses):
-        each = (np.asarray(outcome.losses[step]) for outcome in (found, expected, disturbed))
-        del loss
-        findings.append(_finding("loss", *each, f"of step {step + 1}"))
+    losses = (found.losses, expected.losses, disturbed.losses)
+    for step, values in enumerate(zip(*losses, strict=True), start=1):
+        own, alone, other = map(np.asarray, values)
+        findings.append(_finding("loss", own, alone, other, f"of step {step}"))
     return (criteria.worst(findings),)
 
 

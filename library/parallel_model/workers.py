@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from keras.src import backend
@@ -31,6 +31,9 @@ _HOST = "CPU:0"
 OTHER_BATCHES = "stagecraft: the processes do not read the same batches"
 
 
+Settings = TypeVar("Settings", bound=ParallelSettings)
+
+
 class _Connected(NamedTuple):
     parallel: ParallelSettings
     devices: Topology
@@ -39,7 +42,7 @@ class _Connected(NamedTuple):
 _connected: list[_Connected] = []
 
 
-def connect(parallel: ParallelSettings) -> ParallelSettings:
+def connect(parallel: Settings) -> Settings:
     """Meets the other processes that ``TF_CONFIG`` names, before this one makes a model.
 
     A script that runs in each process calls it first. TensorFlow sets up collectives between

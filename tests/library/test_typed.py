@@ -26,9 +26,11 @@ def train(model: Any, x: Any, y: Any) -> float:
     seconds: float | None = plan.seconds
     if not proof:
         print(plan, seconds, [row.verdict for row in proof.rows])
-    with sc.engine(model, "mse", "sgd", parallel, batch_size=8) as engine:
-        logs: dict[str, float] = engine.train_step((x, y))
-        engine.restore(engine.state())
+    engine: sc.TrainingEngine = sc.engine(model, "mse", "sgd", parallel)
+    logs: dict[str, float] = engine.train_step((x, y))
+    engine.restore(engine.state())
+    workers: sc.Parallel = sc.connect(sc.Parallel(strategy="multi_worker_mirrored"))
+    sc.parallelize(model, workers)
     return losses[-1] + logs["loss"] + engine.step
 
 
