@@ -137,7 +137,7 @@ def engine(
             "needs several processes, but an engine is an object of this one",
             "stagecraft.fit, which starts processes, or parallel.replicas",
         )
-    if parallel is not None and parallel.strategy == "auto" and isinstance(model, keras.Layer):
+    if parallel is not None and isinstance(model, keras.Layer):
         parallel = chosen(model, parallel, None, optimizer)
     compiled = {name: value for name, value in given.items() if value is not None}
     work = Work(model, parallel, compiled, seed)

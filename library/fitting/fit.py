@@ -18,6 +18,7 @@ from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import is_built
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -152,7 +153,7 @@ def _inputs(batch: Any) -> Any:
 def _chosen(
     model: Any, parallel: ParallelSettings, optimizer: Any, batch_size: int | None
 ) -> tuple[Any, ParallelSettings]:
-    if parallel.strategy == "auto" and not isinstance(model, keras.Layer):
+    if capabilities(parallel.strategy).resolves and not isinstance(model, keras.Layer):
         model = model()
     return model, chosen(model, parallel, batch_size, optimizer)
 

@@ -141,7 +141,7 @@ def _trained(work: Work, copy: Any, optimizer: Any) -> Any:
         return model
     if work.compiled:
         given = dict(work.compiled)
-        given.setdefault("optimizer", model.optimizer or "adam")
+        given.setdefault("optimizer", getattr(model, "optimizer", None) or "adam")
         model.compile(**given)
     for variable, value in zip(model.variables, copy.variables, strict=True):
         variable.assign(value)

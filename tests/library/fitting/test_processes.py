@@ -69,8 +69,7 @@ def test_a_script_in_each_process_trains_what_one_device_trains(tmp_path):
 
 @pytest.mark.slow
 def test_processes_that_read_other_batches_are_refused(tmp_path):
-    said = together("other data", tmp_path)
-    assert any("UserError: x: the processes do not read the same batches" in s for s in said)
+    assert any("refused: x" in said for said in together("other data", tmp_path))
 
 
 class Own(keras.Model):
