@@ -7,7 +7,6 @@ import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.processes import preemption
@@ -202,17 +201,6 @@ def test_other_settings_start_over_what_is_finished(tmp_path, caplog, messages):
     assert (again.resumed_from, [entry.step for entry in again.evaluations]) == (10, [4, 8, 10])
     train(CountingEngine(accuracies), tmp_path)  # the first settings, and no checkpoints of theirs
     assert Checkpoints(tmp_path / "replaced-2").steps() == [8, 10]
-
-
-def test_a_loop_that_keeps_what_is_finished_refuses_other_settings(tmp_path, messages):
-    train(CountingEngine({4: 0.1, 8: 0.2, 10: 0.3}), tmp_path)
-    other = SETTINGS | {"train_learning_rate": 0.2}
-    with messages.raises(resume.OtherTrainingError) as raised:
-        train(CountingEngine({}), tmp_path, settings=other, keeps_finished=True)
-    error = raised.value
-    assert (error.file, error.setting, error.value) == (str(tmp_path), "train.learning_rate", 0.2)
-    assert (error.step, error.finished) == (10, True)
-    assert Checkpoints(tmp_path).steps() == [8, 10]
 
 
 def test_workers_start_over_together(tmp_path):

@@ -83,7 +83,7 @@ def describe(changed: list[Change]) -> str:
     )
 
 
-ADVICE = (
+_ADVICE = (
     "Restore the old settings, or start from the beginning with `stagecraft run --fresh`. To keep "
     "both training runs, set another train.resume_id"
 )
@@ -92,21 +92,16 @@ ADVICE = (
 class OtherTrainingError(UserError):
     """A checkpoint folder holds another training, which stays as it is."""
 
-    def __init__(self, root: pathlib.Path, step: int, changed: list[Change], *, finished: bool):
-        state = (
-            f"holds a finished training run of {step} steps, which has"
-            if finished
-            else f"this training run stopped after step {step}, and cannot resume with"
-        )
+    def __init__(self, root: pathlib.Path, step: int, changed: list[Change]):
         super().__init__(
-            f"{root}: {state} other settings: {describe(changed)}. {ADVICE}",
+            f"{root}: this training run stopped after step {step}, and cannot resume with other "
+            f"settings: {describe(changed)}. {_ADVICE}",
             setting=changed[0].name.replace("_", ".", 1),
             value=changed[0].now,
             suggestion="stagecraft run --fresh",
             file=str(root),
         )
         self.step = step
-        self.finished = finished
         self.changes = tuple(changed)
 
 

@@ -168,10 +168,8 @@ def _shown(arguments: ModelArguments) -> str:
 
 def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task: Task) -> None:
     """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
-    outputs: Any = task.probe_inputs
-    if outputs is None:
-        specs = task.input_specs(arguments)
-        outputs = tf.nest.map_structure(lambda spec: inputs.zeros(spec, 3), specs)
+    specs = task.input_specs(arguments)
+    outputs: Any = tf.nest.map_structure(lambda spec: inputs.zeros(spec, 3), specs)
     for index, model in enumerate(models):
         part = f"{name}, stage {index}" if len(models) > 1 else name
         given = _shape(outputs)

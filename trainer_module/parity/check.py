@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
@@ -54,10 +54,6 @@ class Check:
     steps: int
     timeout_seconds: float
     on_phase: OnPhase = lambda topology, phase: None
-    program: Sequence[str] = ()
-    """Arguments of Python that start a process, before the task's file; (): this package's."""
-    environment: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    """More variables of the processes."""
 
     def __post_init__(self) -> None:
         self._references: dict[TrainingSettings, _Reference | ProcessError] = {}
@@ -139,8 +135,6 @@ class Check:
             start_seconds=min(START_SECONDS, self.timeout_seconds),
             seconds=self.timeout_seconds,
             on_phase=lambda phase: self.on_phase(name, phase),
-            program=self.program,
-            environment=self.environment,
         )
         return outs
 
@@ -200,8 +194,6 @@ def run(
     start_seconds: float,
     seconds: float,
     on_phase: Callable[[str], None] = lambda phase: None,
-    program: Sequence[str] = (),
-    environment: Mapping[str, str | None] | None = None,
 ) -> None:
     """Runs the processes of a topology to their end; ``log`` receives all that they print.
 
@@ -222,9 +214,7 @@ def run(
         ProcessGroup(lambda process, line: print(line, file=output), on_event) as group,
     ):
         for role, task in tasks:
-            process = WorkerProcess(
-                role, program or _WORKER, [task], environment or {}, namespace=namespace
-            )
+            process = WorkerProcess(role, _WORKER, [task], {}, namespace=namespace)
             group.add(process)
         while pending := group.unfinished:
             starting = [process for process in pending if not process.started]

@@ -60,8 +60,6 @@ class Loop:
     """Decides by evaluations; None: nothing does."""
     callbacks: Callbacks = dataclasses.field(default_factory=Callbacks)
     """The user's."""
-    keeps_finished: bool = False
-    """Whether a finished training with other settings is an error; False: it is set aside."""
     stop: Callable[[], bool] = lambda: False
     """Polled before each call of the engine; True on any worker stops all."""
     on_phase: Callable[[str], None] = lambda _: None
@@ -199,9 +197,8 @@ class Loop:
         if not changed:
             return checkpoint
         root = self.checkpoints.root
-        finished = checkpoint.progress["finished"]
-        if self.keeps_finished or not finished:
-            raise resume.OtherTrainingError(root, checkpoint.step, changed, finished=finished)
+        if not checkpoint.progress["finished"]:
+            raise resume.OtherTrainingError(root, checkpoint.step, changed)
         self.engine.sum_over_workers([0.0])  # barrier: all workers have read the checkpoints
         aside = self.checkpoints.set_aside()
         _log.warning(

@@ -121,9 +121,6 @@ class Task(Entry):
         """
         return arguments
 
-    probe_inputs: Nest | None = None
-    """Three examples of the model's inputs, for a first call; None: zeros."""
-
     @abc.abstractmethod
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """The model's inputs, without the batch, as :class:`Spec`: one, or a structure of them."""
