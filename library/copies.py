@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 import io
-import sys
-import threading
+import pickle
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-import cloudpickle
 import keras
 import numpy as np
 import tensorflow as tf
@@ -34,9 +32,6 @@ _COLLECTIONS: Mapping[type, type] = {
     tracking.TrackedDict: dict,
     tracking.TrackedSet: set,
 }
-
-_STACK_BYTES = 1 << 29
-"""A pickle of a graph goes from layer to layer, each some calls deeper."""
 
 
 class Policies(NamedTuple):
@@ -67,45 +62,32 @@ _last: ContextVar[list[Callable[[], None]] | None] = ContextVar("last", default=
 """What has to be done when all objects of a pickle are made."""
 
 
-def dumps(value: Any, pickler: type[cloudpickle.CloudPickler]) -> bytes:
-    """The pickle of an object, with a pickler that asks :func:`reduced`.
-
-    Raises:
-        Exception: whatever an object's ``__reduce__`` raises.
-    """
-    stream, errors = io.BytesIO(), []
-
-    def dump() -> None:
-        try:
-            pickler(stream).dump(value)
-        except BaseException as error:  # goes on in the caller's thread
-            errors.append(error)
-
-    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK_BYTES)
-    thread = threading.Thread(target=dump, name="pickle")
-    try:
-        sys.setrecursionlimit(1_000_000)
-        thread.start()
-        thread.join()
-    finally:
-        sys.setrecursionlimit(limit)
-        threading.stack_size(size)
-    if errors:
-        raise errors[0]
-    return stream.getvalue()
-
-
 def loads(data: bytes, policies: Policies | None = None) -> Any:
     """The object of a pickle, on the current devices; ``policies``: that it has from now on."""
     tokens = _policies.set(policies), _last.set([])
+    unpickler = _Unpickler(io.BytesIO(data))
     try:
-        made = cloudpickle.loads(data)
+        made = unpickler.load()
+        for operation in unpickler.met:  # grows meanwhile
+            _update(operation, unpickler.load())
         for repair in _last.get() or []:
             repair()
         return made
     finally:
         _policies.reset(tokens[0])
         _last.reset(tokens[1])
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO):
+        super().__init__(stream)
+        self.met: list[Any] = []
+
+    def persistent_load(self, pid: Any) -> Any:
+        number, kind = pid
+        if number == len(self.met):
+            self.met.append(object.__new__(kind))
+        return self.met[number]
 
 
 def reduced(value: Any) -> Any:
@@ -121,7 +103,7 @@ def reduced(value: Any) -> Any:
 
 
 def _of_variable(value: Any) -> Any:
-    state = _plain(value)
+    state = attributes(value)
     state["_value"] = None if value._value is None else _array(value._value)
     return _variable, (type(value), state)
 
@@ -138,7 +120,7 @@ def _variable(kind: type, state: dict[str, Any]) -> Any:
 
 
 def _of_object(value: Any) -> Any:
-    return _new, (type(value),), _plain(value), None, None, _update
+    return _new, (type(value),), attributes(value), None, None, _update
 
 
 def _update(value: Any, state: dict[str, Any]) -> None:
@@ -271,8 +253,8 @@ def _fill(collection: Any, state: Any) -> None:
     (base.extend if base is list else base.update)(collection, items)
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    """Attributes, without what TensorFlow tracks and what Keras compiles."""
+def attributes(value: Any) -> dict[str, Any]:
+    """Those of an object of Keras, without what TensorFlow tracks and what Keras compiles."""
     state = {name: own for name, own in vars(value).items() if not name.startswith("_self_")}
     session = state.get("_stagecraft_session")
     if session is not None:

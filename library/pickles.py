@@ -19,11 +19,31 @@ _serial = itertools.count()
 
 
 class Pickler(cloudpickle.CloudPickler):
-    """cloudpickle, with :mod:`~stagecraft.copies` of Keras's objects."""
+    """cloudpickle, with :mod:`~stagecraft.copies` of Keras's objects; :func:`dumps` needs it.
+
+    A graph of layers would be as deep as the model. So a layer is a number wherever the pickle
+    meets it, and the attributes of all layers follow, one layer after the other.
+    """
+
+    def __init__(self, stream: io.BytesIO):
+        super().__init__(stream)
+        self.met: list[Any] = []
+        """Layers and other operations of Keras, in the order in which the pickle meets them."""
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> Any:
+        """See :meth:`pickle.Pickler.persistent_id`."""
+        keras = sys.modules.get("keras")  # its import takes seconds
+        if keras is None or not isinstance(value, keras.Operation):
+            return None
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.met)
+            self.met.append(value)
+        return self._numbers[id(value)], type(value)
 
     def reducer_override(self, value: Any) -> Any:
         """See :meth:`pickle.Pickler.reducer_override`."""
-        if "keras" in sys.modules:  # its import takes seconds
+        if "keras" in sys.modules:
             from stagecraft import copies
 
             reduced = copies.reduced(value)
@@ -44,12 +64,13 @@ def dumps(value: Any, pickler: type[Pickler] = Pickler) -> bytes:
     Raises:
         Exception: whatever the object's ``__reduce__`` raises.
     """
-    if "keras" in sys.modules:
+    stream = io.BytesIO()
+    made = pickler(stream)
+    made.dump(value)
+    for operation in made.met:  # grows meanwhile
         from stagecraft import copies
 
-        return copies.dumps(value, pickler)
-    stream = io.BytesIO()
-    pickler(stream).dump(value)
+        made.dump(copies.attributes(operation))
     return stream.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import tensorflow as tf
@@ -22,6 +22,28 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Arguments(TypedDict, total=False):
+    """Those of ``keras.Model.fit``."""
+
+    batch_size: int | None
+    epochs: int
+    verbose: Any
+    callbacks: Any
+    validation_split: float
+    validation_data: Any
+    shuffle: bool
+    class_weight: Mapping[int, float] | None
+    sample_weight: Any
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_batch_size: int | None
+    validation_freq: int
+
 
 def fit(
     model: Any,
@@ -36,7 +58,7 @@ def fit(
     parallel: ParallelSettings | None = None,
     seed: int | None = None,
     checkpoint_dir: str | None = None,
-    **arguments: Any,
+    **arguments: Unpack[Arguments],
 ) -> History:
     """Trains a model on a topology: ``compile``, :func:`stagecraft.parallelize`, and ``fit``.
 
@@ -85,7 +107,7 @@ class Fitting(Work):
 
     x: Any
     y: Any
-    arguments: Mapping[str, Any]
+    arguments: Arguments
     checkpoint_dir: str | None
 
     def run(self, *callbacks: Any) -> History:
@@ -104,7 +126,7 @@ class Fitting(Work):
             backup = None if self.checkpoint_dir is None else Backup(self.checkpoint_dir)
             if backup is not None and not is_built(model):
                 self._build(model)
-            arguments = dict(self.arguments)
+            arguments: dict[str, Any] = {**self.arguments}
             if backup or callbacks or several:
                 arguments["callbacks"] = [*filter(None, [backup]), *several, *callbacks]
             found = model.fit(self.x, self.y, **arguments)

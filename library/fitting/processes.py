@@ -180,7 +180,7 @@ def _send(work: Work, folder: pathlib.Path, stack: contextlib.ExitStack) -> list
 
     with given.by_value():
         try:
-            packed = copies.dumps(work, Sender)
+            packed = pickles.dumps(work, Sender)
         except Exception as error:  # whatever an object's __reduce__ raises
             raise UserError(
                 f"{_whose(work)}: cannot be sent to the other processes of the topology: "
