@@ -234,7 +234,7 @@ def test_the_other_project_is_what_its_name_installs(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", ["", "[kubeflow]"])
+@pytest.mark.parametrize("extra", [pytest.param("", marks=pytest.mark.full), "[kubeflow]"])
 def test_plain_pip_finds_versions(
     clone: pathlib.Path, index: pathlib.Path, tmp_path: pathlib.Path, extra: str
 ) -> None:

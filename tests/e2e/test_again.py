@@ -69,9 +69,24 @@ def test_a_served_version_that_is_gone_is_pushed_again(output, tmp_path):
 @pytest.mark.parametrize(
     ("pattern", "way", "start"),
     [
-        ("Cifar10ExampleGen/examples/*/Split-eval/*-00001-of-*", "cut", "Evaluator"),
-        ("StatisticsGen/statistics/*/Split-train/*", "emptied", "AnomalyGate"),
-        ("Transform/transform_graph/*/transform_fn/saved_model.pb", "removed", "Trainer"),
+        pytest.param(
+            "Cifar10ExampleGen/examples/*/Split-eval/*-00001-of-*",
+            "cut",
+            "Evaluator",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "StatisticsGen/statistics/*/Split-train/*",
+            "emptied",
+            "AnomalyGate",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "Transform/transform_graph/*/transform_fn/saved_model.pb",
+            "removed",
+            "Trainer",
+            marks=pytest.mark.full,
+        ),
         ("Trainer/model/*/*/variables/variables.data*", "one bit", "Pusher"),
     ],
 )

@@ -23,6 +23,7 @@ def write(folder: pathlib.Path, order: list[str], top: float) -> str:
     return str(folder)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_warm_start_is_right_or_refused(tmp_path):
     features = "{town: {kind: vocabulary, size: 3}, size: numeric}"

@@ -53,7 +53,10 @@ def test_fifty_at_once(bucket):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"left": 0.0}], ids=["free", "over"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param({}, id="free", marks=pytest.mark.full), pytest.param({"left": 0.0}, id="over")],
+)
 def test_two_a_hundred_times(bucket, more):
     found = starts.at_once("store", f"s3://{bucket}/c", count=2, rounds=100, **more)
     assert [(len(each.winners), len(each.refused)) for each in found] == [(1, 1)] * 100

@@ -1,8 +1,8 @@
 """A plugin of pytest for Keras's own tests: each model that they train is parallelized.
 
-    export STAGECRAFT_TOPOLOGY='{"strategy": "mirrored", "replicas": 2}'
-    export PYTHONPATH=tests/library/parallel_model
-    pytest -p keras_plugin KERAS/keras/src/trainers/trainer_test.py
+export STAGECRAFT_TOPOLOGY='{"strategy": "mirrored", "replicas": 2}'
+export PYTHONPATH=tests/library/parallel_model
+pytest -p keras_plugin KERAS/keras/src/trainers/trainer_test.py
 """
 
 from __future__ import annotations

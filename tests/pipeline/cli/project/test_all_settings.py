@@ -40,8 +40,13 @@ def leaves(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[
 ALL = dict(leaves(PipelineSettings))
 
 
-SLOW = ("data", "kubeflow", "parallel", "train")
-"""Sections with many settings."""
+MANY = {
+    "parallel": pytest.mark.slow,
+    "data": pytest.mark.full,
+    "kubeflow": pytest.mark.full,
+    "train": pytest.mark.full,
+}
+"""Sections with many settings, and how seldom they are tested."""
 
 VALUES: dict[str, Any] = {
     "task.name": "regression",
@@ -181,7 +186,7 @@ SECTIONS = sorted({section(name) for name in ALL})
 
 @pytest.mark.parametrize(
     "part",
-    [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in SECTIONS],
+    [pytest.param(each, marks=MANY.get(each, ())) for each in SECTIONS],
 )
 def test_each_setting_counts_as_in_the_commands(project, tmp_path, monkeypatch, part):
     (tmp_path / "donor.keras").write_bytes(b"")

@@ -54,7 +54,8 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", [pytest.param("houses"), *(
-    pytest.param(name, marks=pytest.mark.slow) for name in ("wine", "fares", "scales")
+    pytest.param(name, marks=pytest.mark.slow if name == "wine" else pytest.mark.full)
+    for name in ("wine", "fares", "scales")
 )])  # fmt: skip
 def test_a_pattern_is_blessed(name, tmp_path):
     make, count, kinds = TABLES[name]
@@ -95,10 +96,10 @@ twenty have it with a probability of 0.0026, by the binomial distribution."""
     ("task", "share"),
     [
         ("regression", 0.5),
-        pytest.param("binary_classification", 0.5, marks=pytest.mark.slow),
-        pytest.param("binary_classification", 0.9, marks=pytest.mark.slow),
-        pytest.param("classification", 0.5, marks=pytest.mark.slow),
-        ("classification", 0.9),
+        pytest.param("binary_classification", 0.5, marks=pytest.mark.full),
+        pytest.param("binary_classification", 0.9, marks=pytest.mark.full),
+        pytest.param("classification", 0.5, marks=pytest.mark.full),
+        pytest.param("classification", 0.9, marks=pytest.mark.full),
     ],
 )
 def test_noise_is_blessed_as_rarely_as_the_confidence_says(task, share, tmp_path):

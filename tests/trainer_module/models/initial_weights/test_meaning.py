@@ -144,7 +144,9 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("feature", OTHERS)
+@pytest.mark.parametrize(
+    "feature", ["size", *(pytest.param(each, marks=pytest.mark.full) for each in ("age", "y"))]
+)
 def test_other_ranges_are_refused_by_name(feature, make, model):
     with pytest.raises(meaning.MeaningError) as caught:
         started(make(OLD, **OTHERS[feature]), model[1])
