@@ -10,6 +10,7 @@ import keras
 
 from stagecraft import process_state
 from stagecraft.fitting.work import settings
+from stagecraft.parallel_model import session
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -129,11 +130,9 @@ def plan(
 
 
 def _built(model: Any, input_shape: Any) -> Any:
-    built = model if isinstance(model, keras.Layer) else model() if callable(model) else None
-    if not isinstance(built, keras.Model) or isinstance(model, type):
-        shown = getattr(model, "__name__", type(model).__name__)
-        use = "a keras.Model, or a function that builds one"
-        raise SettingError("model", shown, "is not a Keras model", use)
+    built = model() if session.builds(model) else model
+    if not isinstance(built, keras.Model):
+        raise session.refused_model(built)
     if not built.built and input_shape is not None:
         built.build((None, *input_shape))
     if not built.built:

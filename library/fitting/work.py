@@ -41,13 +41,9 @@ class Work:
         Raises:
             UserError: the arguments do not fit.
         """
-        if isinstance(self.model, type) or not (
-            isinstance(self.model, keras.Layer) or callable(self.model)
-        ):
-            shown = getattr(self.model, "__name__", type(self.model).__name__)
-            use = "a keras.Model, or a function that builds one"
-            raise SettingError("model", shown, "is not a Keras model", use)
         own = isinstance(self.model, keras.Layer)
+        if not own and not session.builds(self.model):
+            raise session.refused_model(self.model)
         if own and self.parallel is None:
             model = self.model
         else:
@@ -69,8 +65,7 @@ class Work:
         with _policy(self.parallel), keras_3.as_tf_keras():
             model = self.model()
         if not isinstance(model, keras.Layer):
-            use = "a function that returns a keras.Model"
-            raise SettingError("model", type(model).__name__, "is not a Keras model", use)
+            raise session.refused_model(model)
         return model
 
     @contextlib.contextmanager

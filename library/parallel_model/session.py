@@ -74,10 +74,10 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
         )
     check_settings(parallel)
     devices = devices_of(parallel)
-    if not isinstance(model, keras.Layer) and callable(model) and not isinstance(model, type):
+    if builds(model):
         model = model()
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
-        raise SettingError("model", type(model).__name__, "is not a Keras model", "a keras.Model")
+        raise refused_model(model)
     _check_precision(parallel, model)
     earlier = session_of(model)
     if earlier is not None:
@@ -85,6 +85,26 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     if parallel.devices_per_worker * parallel.parts > 1 or parallel.remat or parallel.jit:
         Session(model, parallel, devices).attach()
     return model
+
+
+def builds(model: Any) -> bool:
+    """Whether it is a function that builds a model; a model is callable, too."""
+    return callable(model) and not isinstance(model, type) and not hasattr(model, "call")
+
+
+def refused_model(model: Any) -> SettingError:
+    """The error for what is no model of Keras 3."""
+    kind = model if isinstance(model, type) else type(model)
+    if "tf_keras" in {each.__module__.partition(".")[0] for each in kind.__mro__}:
+        return SettingError(
+            "model",
+            kind.__name__,
+            "is a model of Keras 2: TensorFlow Transform makes tf.keras Keras 2 in each process "
+            "that imports it",
+            "import keras, and keras in place of tf.keras",
+        )
+    use = "a keras.Model, or a function that builds one"
+    return SettingError("model", kind.__name__, "is not a Keras model", use)
 
 
 def session_of(model: Any) -> Session | None:

@@ -47,3 +47,8 @@ def test_only_models_are_parallelized():
     with pytest.raises(SettingError) as caught:
         sc.parallelize(keras.layers.Dense(3), sc.Parallel())
     assert (caught.value.setting, caught.value.value) == ("model", "Dense")
+    import tf_keras
+
+    with pytest.raises(SettingError) as of_keras_2:
+        sc.parallelize(tf_keras.Sequential([tf_keras.layers.Dense(3)]), sc.Parallel())
+    assert of_keras_2.value.suggestion.startswith("import keras")
