@@ -27,6 +27,20 @@ from keras.src.utils.backend_utils import DynamicBackend
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 """Attributes of a model that Keras makes again: compiled functions."""
 
+_TRACKED = frozenset(
+    f"_self_{name}"
+    for name in (
+        "setattr_tracking",
+        "unconditional_checkpoint_dependencies",
+        "unconditional_dependency_names",
+        "unconditional_deferred_dependencies",
+        "update_uid",
+        "name_based_restores",
+        "saveable_object_factories",
+    )
+)
+"""What TensorFlow notes in each object that it tracks (tensorflow/python/trackable/base.py)."""
+
 _COLLECTIONS: Mapping[type, type] = {
     tracking.TrackedList: list,
     tracking.TrackedDict: dict,
@@ -255,7 +269,7 @@ def _fill(collection: Any, state: Any) -> None:
 
 def attributes(value: Any) -> dict[str, Any]:
     """Those of an object of Keras, without what TensorFlow tracks and what Keras compiles."""
-    state = {name: own for name, own in vars(value).items() if not name.startswith("_self_")}
+    state = {name: own for name, own in vars(value).items() if name not in _TRACKED}
     session = state.get("_stagecraft_session")
     if session is not None:
         state = session.without(state)

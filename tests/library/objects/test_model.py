@@ -198,6 +198,19 @@ def test_a_copy_knows_its_graph_and_its_optimizer():
     assert len(made.trainable_weights) == len(given.trainable_weights) - 1
 
 
+def test_attributes_of_any_name():
+    class Attention(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self._self_attention = keras.layers.Dense(4)
+
+        def call(self, x):
+            return self._self_attention(x)
+
+    given = Attention()
+    assert np.array_equal(given(X), pickles.loads(pickles.dumps(given))(X))
+
+
 def test_a_deep_model():
     inputs = hidden = keras.Input([4])
     for _ in range(300):
