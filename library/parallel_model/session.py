@@ -79,6 +79,13 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
         raise refused_model(model)
     _check_precision(parallel, model)
+    if getattr(model, "_distribute_strategy", None) is not None:
+        raise SettingError(
+            "model",
+            type(model._distribute_strategy).__name__,
+            "holds the variables of the model, which was made in its scope",
+            "a model that is made without strategy.scope()",
+        )
     earlier = session_of(model)
     if earlier is not None:
         earlier.detach()
