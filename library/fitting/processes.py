@@ -22,6 +22,7 @@ from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, isolation, local
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -110,11 +111,11 @@ def run_fn(fn_args: Any) -> None:
     """Works in one of the processes."""
     folder = pathlib.Path(fn_args.custom_config["folder"])
     parallel, policies = pickles.loads((folder / "start.pkl").read_bytes())
-    devices = workers.devices_of(parallel)
+    _, devices = workers.connected(parallel)
     if policies is not None:
         keras.config.set_floatx(keras.DTypePolicy(policies.after).variable_dtype)
     work: Any = copies.loads((folder / "work.pkl").read_bytes(), policies)
-    if parallel.workers == 1:
+    if not jobs(parallel):
         events.emit("started")
     found = work.run(_Events())
     model = optimizer = None

@@ -27,7 +27,7 @@ from stagecraft import copies
 from stagecraft.parallel_model import draws, examination, lockstep, parts, pins, workers
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
-from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, devices_of
+from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
@@ -73,7 +73,7 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
             "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
     check_settings(parallel)
-    devices = devices_of(parallel)
+    parallel, devices = connected(parallel)
     if builds(model):
         model = model()
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
@@ -124,7 +124,7 @@ _HONOURED = frozenset(
     {
         *("strategy", "replicas", "stages", "virtual_stages", "microbatches", "accumulate"),
         *("cuts", "devices", "jit", "remat", "virtual_devices", "precision", "launcher"),
-        *("workers", "all_reduce", "isolated", "max_restarts"),
+        *("workers", "ps", "all_reduce", "isolated", "max_restarts"),
         *("start_timeout_seconds", "silence_timeout_seconds"),
     }
 )
@@ -203,7 +203,9 @@ class Session:
         self.workers = Workers(devices, parallel.all_reduce)
         self.peers = self.workers
         """Those that a step is divided with: all, or this process alone."""
-        self._hosts_variables = capabilities(parallel.strategy).hosts_variables
+        self._homes = capabilities(parallel.strategy).homes(parallel)
+        self._home_of: dict[int, str] = {}
+        """Id of a variable -> one of the homes."""
 
     def attach(self) -> None:
         """Takes the place of the model's methods."""
@@ -390,7 +392,7 @@ class Session:
     def _move(self, variable: Any) -> bool:
         home = self._home(variable)
         value = variable._value
-        if value.device.endswith(f"device:{home}"):
+        if value.device.endswith(home):
             return False
         with tf.device(home):
             variable._value = None
@@ -398,7 +400,10 @@ class Session:
         return True
 
     def _home(self, variable: Any) -> str:
-        return "CPU:0" if self._hosts_variables else self._device(0, variable)
+        if not self._homes:
+            return self._device(0, variable)
+        number = len(self._home_of) % len(self._homes)
+        return self._home_of.setdefault(id(variable), self._homes[number])
 
     def _device(self, replica: int, variable: Any) -> str:
         assert self._placement is not None

@@ -59,32 +59,42 @@ def connect(parallel: Settings) -> Settings:
         PeersMissingError: another process does not come in time.
     """
     found = cluster.read()
+    strategy = capabilities(parallel.strategy)
     unset = "workers" not in parallel.model_fields_set
-    if found is not None and unset and capabilities(parallel.strategy).several_processes:
-        parallel = parallel.model_copy(update={"workers": len(found.workers)})
-    devices_of(parallel)
+    if found is not None and unset and strategy.several_processes:
+        counts = {"workers": len(found.workers)}
+        if not strategy.in_step:
+            counts = {"workers": len(found.remote_workers), "ps": len(found.ps)}
+        parallel = parallel.model_copy(update=counts)
+    connected(parallel)
     return parallel
 
 
-def devices_of(parallel: ParallelSettings) -> Topology:
+def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
     """This process's devices; connects it with the others, if there are any.
+
+    Returns:
+        The topology, and the devices. Workers that only serve are replicas of the chief.
 
     Raises:
         UserError: as :func:`connect`.
     """
-    if parallel.workers == 1:
-        return topologies.resolve(parallel)
+    in_step = capabilities(parallel.strategy).in_step
+    if parallel.workers == 1 and in_step:
+        return parallel, topologies.resolve(parallel)
     for known in _connected:
         if known.parallel.workers != parallel.workers:
             continue
-        devices = topologies.choose(parallel)
-        return Topology(
+        if not in_step:
+            return _served(parallel)
+        devices = Topology(
             strategy=parallel.strategy,
-            devices=tuple(devices),
+            devices=tuple(topologies.choose(parallel)),
             stages=parallel.stages,
             workers=parallel.workers,
             worker=known.devices.worker,
         )
+        return parallel, devices
     if context.context()._initialized:
         raise UserError(
             "parallel.workers: TensorFlow started in this process before the workers connected; "
@@ -95,8 +105,24 @@ def devices_of(parallel: ParallelSettings) -> Topology:
             suggestion="stagecraft.connect(parallel) first",
         )
     joined = factory.join(parallel)
-    _connected.append(_Connected(parallel, joined.devices))
-    return joined.devices
+    if in_step:
+        _connected.append(_Connected(parallel, joined.devices))
+        return parallel, joined.devices
+    served = _served(parallel)
+    _connected.append(_Connected(parallel, served[1]))
+    return served
+
+
+def _served(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
+    """The first device of each worker, as a replica of this process."""
+    found = [each.name for each in tf.config.list_logical_devices()]
+    names = []
+    for task in range(parallel.workers):
+        place = f"/job:worker/replica:0/task:{task}/device:"
+        own = [name for name in found if name.startswith(place)]
+        names.append(next((name for name in own if "GPU" in name), f"{place}CPU:0"))
+    parallel = parallel.model_copy(update={"replicas": parallel.workers, "workers": 1})
+    return parallel, Topology(strategy=parallel.strategy, devices=tuple(names))
 
 
 _alone: list[bool] = []

@@ -36,11 +36,12 @@ class Capabilities(Entry):
     keras_replicas = True
     """Whether Keras's layers see the replicas of a ``tf.distribute`` strategy."""
 
-    hosts_variables = False
-    """Whether the host holds the variables, and not the devices."""
-
     divides_calls = False
     """Whether ``stagecraft.parallelize`` can divide a model's calls as the strategy would."""
+
+    def homes(self, parallel: ParallelSettings) -> Sequence[str]:
+        """Devices of the variables of ``stagecraft.parallelize``; (): those of the stages."""
+        return ()
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """Named devices that add up gradients with each other, which takes one type of device."""

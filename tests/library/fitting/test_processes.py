@@ -90,6 +90,7 @@ def scaled_error(targets: Any, outputs: Any) -> Any:
 
 TOPOLOGIES = {
     "workers": {"strategy": "multi_worker_mirrored", "workers": 2},
+    "servers": {"strategy": "parameter_server", "workers": 2, "ps": 2},
     "virtual devices": {"strategy": "grid", "stages": 2, "microbatches": 2, "virtual_devices": 2},
 }
 

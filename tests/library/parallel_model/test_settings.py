@@ -17,7 +17,7 @@ def model():
 @pytest.mark.parametrize(
     ("settings", "setting"),
     [
-        ({"strategy": "parameter_server", "workers": 2}, "parallel.strategy"),
+        ({"strategy": "tpu"}, "parallel.strategy"),
         ({"strategy": "grid", "shards": 2}, "parallel.shards"),
         ({"precision": "mixed_bfloat16"}, "parallel.precision"),
     ],

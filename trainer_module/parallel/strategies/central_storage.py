@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.trainer_module.parallel.devices import Topology
@@ -15,10 +16,13 @@ class CentralStorage(Strategy):
     name = "central_storage"
     description = "synchronous replicas on the devices of one process, with variables on its CPU"
     divides_calls = True
-    hosts_variables = True
     parity_cases = {
         "central_storage-2": ParityCase("two replicas, variables on the host", {"replicas": 2})
     }
+
+    def homes(self, parallel: ParallelSettings) -> Sequence[str]:
+        """The host."""
+        return ["CPU:0"]
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
         """The strategy over the devices."""

@@ -22,6 +22,7 @@ class ParameterServer(Strategy):
     several_processes = True
     takes_all_gpus = True
     in_step = False
+    divides_calls = True
     serves = frozenset({"worker", "ps"})
     restarts_alone = frozenset({"worker"})
     parity_cases = {
@@ -53,6 +54,10 @@ class ParameterServer(Strategy):
                 "asynchronous",
                 "parallel.precision: mixed_bfloat16",
             )
+
+    def homes(self, parallel: ParallelSettings) -> Sequence[str]:
+        """The servers."""
+        return [f"/job:ps/replica:0/task:{task}/device:CPU:0" for task in range(parallel.ps)]
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
         """A chief, workers and parameter servers."""
