@@ -129,7 +129,10 @@ class Fitting(Work):
             arguments: dict[str, Any] = {**self.arguments}
             if backup or callbacks or several:
                 arguments["callbacks"] = [*filter(None, [backup]), *several, *callbacks]
-            found = model.fit(self.x, self.y, **arguments)
+            try:
+                found = model.fit(self.x, self.y, **arguments)
+            finally:
+                model._initial_epoch = None  # else the next fit would begin there
             earlier = {} if backup is None else backup.earlier
             own = session.session_of(model)
             return History.of(found, model, None if own is None else own.topology, earlier)

@@ -240,7 +240,7 @@ class Session:
         """In the block, the model's methods work in this process, without the others."""
         before = self.peers
         functions = {name: vars(self.model).get(name) for name in _FUNCTIONS}
-        vars(self.model).update(dict.fromkeys(_FUNCTIONS))
+        vars(self.model).update(dict.fromkeys(_FUNCTIONS))  # theirs has the others in its graph
         try:
             with workers.alone() as self.peers:
                 yield

@@ -178,6 +178,7 @@ def test_it_resumes_as_if_it_had_not_stopped(tmp_path):
     for one, two in zip(again.model.variables, whole.model.variables, strict=True):
         assert np.array_equal(one, two)
     assert len(run(tmp_path / "parts", epochs=5).epoch) == 5
+    assert len(again.model.fit(X, Y, verbose=0).epoch) == 1
     assert [each.name for each in (tmp_path / "parts").iterdir()] == ["training.npz"]
 
 
