@@ -7,17 +7,20 @@ shapes.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from stagecraft import pickles
+from stagecraft.fitting.history import plain
+from stagecraft.objects.model import structure
 from stagecraft.parallel_model.lockstep import build_optimizer, state
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
@@ -25,17 +28,24 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 _FILE = "training.npz"
 
 
-class Backup(keras.callbacks.Callback):
-    """Writes one file, whole or not at all; call it before other callbacks."""
+class Backup:
+    """The file of a training, and the callbacks that read and write it."""
 
     def __init__(self, folder: str):
-        super().__init__()
         self._path = pathlib.Path(folder).absolute() / _FILE
         self.earlier: dict[str, Any] = {"epoch": [], "history": {}}
-        """Epochs of earlier calls, as ``keras.callbacks.History`` has them."""
+        """Epochs so far, with those of earlier calls, as ``keras.callbacks.History`` has them."""
+        self._training: dict[str, Any] = {}
+        """What has to be equal for a training to go on."""
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Restores the state, if there is one."""
+    def around(self, callbacks: Sequence[Any]) -> list[Any]:
+        """The callbacks of a call of ``fit``: state is read before them, and written after them."""
+        return [_Reads(self), *callbacks, _Writes(self)]
+
+    def read(self, model: Any, epochs: int) -> None:
+        """Restores the state, if there is one; ``epochs``: that the caller wants."""
+        build_optimizer(model)
+        self._training = _described(model)
         if not self._path.exists():
             return
         try:
@@ -47,28 +57,35 @@ class Backup(keras.callbacks.Callback):
                 f"{self._path}: cannot be read: {error}; remove it to begin anew",
                 file=str(self._path),
             ) from error
-        build_optimizer(self.model)
-        own = self._training()
+        variables = _variables(model)
+        shapes = [(tuple(each.shape), np.dtype(str(each.dtype))) for each in variables]
+        own = self._training | {"state": shapes == [(x.shape, x.dtype) for x in values]}
+        has_begun = model.optimizer is not None and int(model.optimizer.iterations) > 0
         for name, what in own.items():
-            if kept["training"].get(name) != what:
+            known = True if name == "state" else kept["training"].get(name)
+            if known != what and not (name == "learning rate" and has_begun):
                 raise SettingError(
                     "checkpoint_dir",
                     str(self._path.parent),
-                    f"holds a training with another {name}",
-                    "another folder, or the arguments of that training",
+                    f"holds a training run with another {name}",
+                    "another folder, or the arguments of that training run",
                 )
-        for variable, value in zip(self._variables(), values, strict=True):
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+        self._training = kept["training"]
         self.earlier = {name: kept[name] for name in ("epoch", "history")}
-        self.model._initial_epoch = len(self.earlier["epoch"])
+        is_over = kept["finished"] >= epochs
+        model._initial_epoch = epochs if is_over else self.earlier["epoch"][-1] + 1
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Writes the state."""
-        self.earlier["epoch"].append(epoch)
-        for name, value in (logs or {}).items():
-            self.earlier["history"].setdefault(name, []).append(float(value))
-        variables = [np.asarray(each) for each in self._variables()]
-        kept = {"training": self._training(), "variables": len(variables), **self.earlier}
+    def write(self, model: Any, finished: int) -> None:
+        """Writes the state; ``finished``: the epochs of a training that has ended, or 0."""
+        variables = [np.asarray(each) for each in _variables(model)]
+        kept = {
+            "training": self._training,
+            "variables": len(variables),
+            "finished": finished,
+            **self.earlier,
+        }
         stream = io.BytesIO()
         arrays = {f"variable_{place}": value for place, value in enumerate(variables)}
         np.savez(stream, training=json.dumps(kept), **arrays)
@@ -78,18 +95,56 @@ class Backup(keras.callbacks.Callback):
             part.write_bytes(stream.getvalue())
             os.replace(part, self._path)
 
-    def _variables(self) -> list[Any]:
-        return [*{id(each): each for each in state(self.model)}.values()]
 
-    def _training(self) -> dict[str, Any]:
-        """What has to be equal for a training to go on."""
-        model = self.model
-        optimizer = model.optimizer
-        config = {} if optimizer is None else dict(optimizer.get_config())
-        config.pop("name", None)
-        config.pop("learning_rate", None)  # a callback may have set it
-        return {
-            "model": [[list(each.shape), str(each.dtype)] for each in model.variables],
-            "optimizer": [type(optimizer).__name__, json.dumps(config, default=str)],
-            "loss": pickles.digest(model.loss, "loss"),
-        }
+class _Reads(keras.callbacks.Callback):
+    def __init__(self, backup: Backup):
+        super().__init__()
+        self._backup = backup
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """See Keras."""
+        self._backup.read(self.model, self.params["epochs"])
+
+
+class _Writes(keras.callbacks.Callback):
+    def __init__(self, backup: Backup):
+        super().__init__()
+        self._backup = backup
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """See Keras."""
+        self._backup.earlier["epoch"].append(epoch)
+        for name, value in (logs or {}).items():
+            self._backup.earlier["history"].setdefault(name, []).append(plain(value))
+        self._backup.write(self.model, 0)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Callbacks may have set the weights."""
+        self._backup.write(self.model, self.params["epochs"])
+
+
+def _variables(model: Any) -> list[Any]:
+    return [*{id(each): each for each in state(model)}.values()]
+
+
+def _described(model: Any) -> dict[str, Any]:
+    rates: list[Any] = []
+    config = None if model.optimizer is None else _without_rates(model.optimizer, rates)
+    return {
+        "model": hashlib.sha256(
+            json.dumps(structure(model, named=False), sort_keys=True, default=repr).encode()
+        ).hexdigest(),
+        "optimizer": json.dumps(config, default=lambda value: type(value).__qualname__),
+        "learning rate": json.dumps(rates, default=lambda value: type(value).__qualname__),
+        "loss": pickles.digest(model.loss, "loss"),
+    }
+
+
+def _without_rates(optimizer: Any, rates: list[Any]) -> Any:
+    config = dict(optimizer.get_config())
+    config.pop("name", None)
+    inner = config.pop("inner_optimizer", None)
+    rates.append(config.pop("learning_rate", None))
+    if inner is not None:
+        return [type(optimizer).__name__, config, _without_rates(optimizer.inner_optimizer, rates)]
+    return [type(optimizer).__name__, config]

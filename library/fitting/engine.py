@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from stagecraft.fitting.history import plain
 from stagecraft.fitting.work import COMPILED, Work, chosen
 from stagecraft.parallel_model import session
-from stagecraft.parallel_model.lockstep import state
+from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel.topology import Topology
@@ -103,8 +104,10 @@ class TrainingEngine:
             variable.assign(state[f"{number}"])
 
     def _variables(self) -> list[Any]:
-        if not self._model.optimizer.built:
-            self._model.optimizer.build(self._model.trainable_variables)
+        if not is_built(self._model):
+            use = "model.build(…), a call of the model, or a first train_step"
+            raise SettingError("model", self._model.name, "is not built, so it has no state", use)
+        build_optimizer(self._model)
         return [*{id(each): each for each in state(self._model)}.values()]
 
 
@@ -137,8 +140,8 @@ def engine(
             "needs several processes, but an engine is an object of this one",
             "stagecraft.fit, which starts processes, or parallel.replicas",
         )
-    if parallel is not None and isinstance(model, keras.Layer):
-        parallel = chosen(model, parallel, None, optimizer)
+    if parallel is not None:
+        model, parallel = chosen(model, parallel, None, optimizer)
     compiled = {name: value for name, value in given.items() if value is not None}
     work = Work(model, parallel, compiled, seed)
     with work.seeded():
@@ -157,4 +160,4 @@ def _no_data() -> Any:
 
 
 def _numbers(logs: Mapping[str, Any]) -> Logs:
-    return {name: float(value) for name, value in logs.items()}
+    return {name: plain(value) for name, value in logs.items()}

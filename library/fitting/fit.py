@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Mapping
@@ -18,7 +19,6 @@ from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import is_built
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -75,13 +75,14 @@ def fit(
             None is that of the model, or ``adam``.
         parallel: the topology; None: that of the model, which is one device at first.
         seed: of Python, NumPy and TensorFlow during the call; None: they stay as they are.
-        checkpoint_dir: folder that keeps the state after each epoch. A call with an equal model
-            goes on from there; a finished training is not repeated.
+        checkpoint_dir: folder that keeps weights, optimizer and history after each epoch. A call
+            with an equal model goes on from there; a finished training is not repeated. Counters of
+            callbacks, such as the patience of ``EarlyStopping``, begin anew.
         arguments: of ``keras.Model.fit``.
 
     Raises:
         UserError: an argument does not fit, or a process failed.
-        TypeError: Keras has no such argument.
+        TypeError: Keras has no such argument; in processes, a UserError.
     """
     if parallel is not None and not isinstance(parallel, ParallelSettings):
         raise SettingError(
@@ -91,12 +92,13 @@ def fit(
                      strict=True))  # fmt: skip
     compiled = {name: value for name, value in given.items() if value is not None}
     if parallel is not None:
-        model, parallel = _chosen(model, parallel, optimizer, arguments.get("batch_size"))
+        model, parallel = chosen(model, parallel, arguments.get("batch_size"), optimizer)
         session.check_settings(parallel)
     if checkpoint_dir is not None:
         _check_folder(pathlib.Path(checkpoint_dir))
     work = Fitting(model, parallel, compiled, seed, x, y, arguments, checkpoint_dir)
     if parallel is not None and local.are_needed(parallel):
+        work.prepare()
         return processes.run(work)
     return work.run()
 
@@ -109,6 +111,17 @@ class Fitting(Work):
     y: Any
     arguments: Arguments
     checkpoint_dir: str | None
+
+    def prepare(self) -> None:
+        """Makes the variables of a given model, so that it can take those of a copy.
+
+        A model that cannot be built without data becomes the copy, and says so.
+        """
+        if isinstance(self.model, keras.Layer):
+            self.compile(self.model)
+            if not is_built(self.model):
+                with self.seeded(), contextlib.suppress(Exception):  # whatever its call raises
+                    self._build(self.model)
 
     def run(self, *callbacks: Any) -> History:
         """Trains in this process, alone or as one of several.
@@ -127,8 +140,11 @@ class Fitting(Work):
             if backup is not None and not is_built(model):
                 self._build(model)
             arguments: dict[str, Any] = {**self.arguments}
-            if backup or callbacks or several:
-                arguments["callbacks"] = [*filter(None, [backup]), *several, *callbacks]
+            several += callbacks
+            if backup is not None:
+                several = backup.around(several)
+            if several:
+                arguments["callbacks"] = several
             try:
                 found = model.fit(self.x, self.y, **arguments)
             finally:
@@ -141,7 +157,7 @@ class Fitting(Work):
         """Makes the variables, so that they can be restored; Keras does it in the first step."""
         if isinstance(self.x, tf.data.Dataset):
             specs = self.x.element_spec
-        elif all(hasattr(each, "shape") for each in tf.nest.flatten((self.x, self.y))):
+        elif all(hasattr(each, "dtype") for each in tf.nest.flatten((self.x, self.y))):
             specs = tf.nest.map_structure(
                 lambda each: tf.TensorSpec((None, *each.shape[1:]), each.dtype), (self.x, self.y)
             )
@@ -173,14 +189,6 @@ class Fitting(Work):
 
 def _inputs(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple) else batch
-
-
-def _chosen(
-    model: Any, parallel: ParallelSettings, optimizer: Any, batch_size: int | None
-) -> tuple[Any, ParallelSettings]:
-    if capabilities(parallel.strategy).resolves and not isinstance(model, keras.Layer):
-        model = model()
-    return model, chosen(model, parallel, batch_size, optimizer)
 
 
 def _check_folder(path: pathlib.Path) -> None:

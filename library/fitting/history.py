@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from stagecraft.schemas.columns import columns
 from stagecraft.trainer_module.parallel.topology import Topology
 
@@ -31,11 +33,9 @@ class History:
     ) -> History:
         """That of Keras, after the epochs of earlier calls."""
         before = len(earlier.get("epoch", ())) - len(found.epoch)
-        own = {name: [float(each) for each in values] for name, values in found.history.items()}
+        own = {name: [plain(each) for each in values] for name, values in found.history.items()}
         if before > 0:
-            kept = earlier["history"]
-            own = {name: [*values[: len(values) - len(own.get(name, ()))], *own.get(name, ())]
-                   for name, values in kept.items()}  # fmt: skip
+            own = {**earlier["history"]}
         epochs = [*earlier.get("epoch", ())[: max(before, 0)], *found.epoch]
         return cls(own, epochs, dict(found.params or {}), model, topology)
 
@@ -43,7 +43,7 @@ class History:
         """Curves of loss and metrics by epoch: a ``matplotlib.figure.Figure``."""
         from matplotlib.figure import Figure
 
-        names = [name for name in self.history if not name.startswith("val_")]
+        names = [name for name in self._scalars() if not name.startswith("val_")]
         figure = Figure(figsize=(4.5 * max(len(names), 1), 3.5), layout="constrained")
         for place, name in enumerate(names, start=1):
             axes = figure.add_subplot(1, len(names), place)
@@ -58,12 +58,26 @@ class History:
             axes.legend()
         return figure
 
+    def _scalars(self) -> dict[str, list[float]]:
+        """Metrics of one number: some have one for each class."""
+        return {
+            name: values
+            for name, values in self.history.items()
+            if all(isinstance(each, float) for each in values)
+        }
+
     def __repr__(self) -> str:
         return f"History of {len(self.epoch)} epochs\n{self._table()}"
 
     def _table(self) -> str:
-        full = {key: v for key, v in self.history.items() if len(v) == len(self.epoch)}
+        full = {key: v for key, v in self._scalars().items() if len(v) == len(self.epoch)}
         rows = [[str(n + 1), *(f"{v[i]:.4g}" for v in full.values())]
                 for i, n in enumerate(self.epoch)]  # fmt: skip
         shown = rows if len(rows) <= 12 else [*rows[:6], ["…"] * len(rows[0]), *rows[-5:]]
         return columns([["epoch", *full], *shown])
+
+
+def plain(value: Any) -> Any:
+    """A number of the logs for JSON: a float, or a list of a metric of several numbers."""
+    found = np.asarray(value, np.float64)
+    return float(found.reshape(())) if found.size == 1 else found.tolist()

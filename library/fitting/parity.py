@@ -113,32 +113,41 @@ def check_parity(
         )
     given = dict(zip(COMPILED, (optimizer, loss, None, loss_weights, None), strict=True))
     compiled = {name: value for name, value in given.items() if value is not None}
-    batches = _batches(x, y, sample_weight, batch_size or 32, steps)
-    topology = Trajectory(model, parallel, compiled, seed, batches, steps, (0.0,))
+    if isinstance(model, keras.Layer):
+        session.check_precision(parallel, model)
+    batches = _batches(x, y, sample_weight, batch_size, steps)
     divides = _normalizes(model) and parallel.parts > 1
-    one = ParallelSettings(accumulate=parallel.parts if divides else 1)
-    reference = dataclasses.replace(topology, parallel=one, disturbances=(0.0, 0.0, _DISTURBED))
-    started, policies, cause = time.monotonic(), _float64(model), None
+    accumulate = parallel.parts if divides else 1
+    started, policies = time.monotonic(), _float64(model)
+
+    def work(disturbances: Sequence[float], **settings: Any) -> Trajectory:
+        known = ParallelSettings.model_validate(settings)
+        return Trajectory(model, known, compiled, seed, batches, steps, disturbances)
+
+    of_topology = parallel.model_dump(exclude_unset=True)
+    own = {name: of_topology[name] for name in ("precision",) if name in of_topology}
+    alone = (0.0, 0.0, _DISTURBED)
     try:
-        expected = processes.run(reference, policies)
+        expected = processes.run(work(alone, accumulate=accumulate), policies)
+        of_topology.pop("precision", None)
     except UserError:
         if policies is None:
             raise
-        policies = None  # some models compute in float32 only
-        expected = processes.run(reference)
+        policies = None  # some models compute in their own precision only
+        expected = processes.run(work(alone, accumulate=accumulate, **own))
     first, again, disturbed = expected
-    found = None
+    found, cause = None, None
     if any(not np.array_equal(again.weights[name], own) for name, own in first.weights.items()):
         cause = "one device computes something else in each training: the model draws random "
         cause += "numbers that are not Keras's; use keras.random with a SeedGenerator"
     else:
         try:
-            [found] = processes.run(topology, policies)
+            [found] = processes.run(work((0.0,), **of_topology), policies)
         except UserError as error:
             cause = str(error)
     row = Row(
         topology="configured",
-        reference=f"one device, {one.accumulate} parts" if divides else "one device",
+        reference=f"one device, {accumulate} parts" if divides else "one device",
         findings=() if found is None else _findings(found, first, disturbed, steps),
         precision=parallel.precision,
         seconds=time.monotonic() - started,
@@ -241,17 +250,29 @@ def _normalizes(model: Any) -> bool:
     return bool(normalizations(built))
 
 
-def _batches(x: Any, y: Any, sample_weight: Any, size: int, steps: int) -> list[Any]:
-    """Arrays of each batch, as ``train_on_batch`` takes them."""
-    if y is None and not isinstance(x, tf.data.Dataset):
-        raise SettingError("y", None, "is needed with arrays", "an array of targets")
+def _batches(x: Any, y: Any, sample_weight: Any, size: int | None, steps: int) -> list[Any]:
+    """Arrays of each batch, as ``train_on_batch`` takes them.
+
+    Raises:
+        SettingError: an argument is missing, or has no effect.
+    """
     if isinstance(x, tf.data.Dataset):
+        for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", size)):
+            if value is not None:
+                use = "a dataset of batches (x, y, sample_weight) alone"
+                raise SettingError(name, type(value).__name__, "is part of the dataset", use)
         found = [tf.nest.map_structure(np.asarray, batch) for batch in x.take(steps)]
-        return [batch if isinstance(batch, tuple) else (batch,) for batch in found]
-    given = [x, y, sample_weight] if sample_weight is not None else [x, y]
-    parts = tf.nest.map_structure(np.asarray, tuple(given))
-    count = len(tf.nest.flatten(parts)[0])
-    return [
-        tf.nest.map_structure(lambda part, at=at: part[at : at + size], parts)
-        for at in range(0, min(count, steps * size), size)
-    ]
+        batches = [batch if isinstance(batch, tuple) else (batch,) for batch in found]
+    elif y is None:
+        raise SettingError("y", None, "is needed with arrays", "an array of targets")
+    else:
+        given = [x, y] if sample_weight is None else [x, y, sample_weight]
+        parts = tf.nest.map_structure(np.asarray, tuple(given))
+        count, size = len(tf.nest.flatten(parts)[0]), size or 32
+        batches = [
+            tf.nest.map_structure(lambda part, at=at: part[at : at + size], parts)
+            for at in range(0, min(count, steps * size), size)
+        ]
+    if not batches:
+        raise SettingError("x", "no example", "is too little", "the examples of a batch")
+    return batches

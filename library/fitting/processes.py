@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from stagecraft import copies, given, pickles
 from stagecraft.fitting import streams
-from stagecraft.fitting.history import History
+from stagecraft.fitting.history import History, plain
 from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
 from stagecraft.schemas.errors import UserError
@@ -114,6 +114,7 @@ def run_fn(fn_args: Any) -> None:
     _, devices = workers.connected(parallel)
     if policies is not None:
         keras.config.set_floatx(keras.DTypePolicy(policies.after).variable_dtype)
+        keras.config.set_dtype_policy(policies.after)
     work: Any = copies.loads((folder / "work.pkl").read_bytes(), policies)
     if not jobs(parallel):
         events.emit("started")
@@ -137,13 +138,14 @@ def _trained(work: Work, copy: Any, optimizer: Any) -> Any:
     known = session.session_of(model)
     if known is not None:
         known.detach()  # from an earlier topology
-    if len(model.variables) != len(copy.variables):  # it was not built
+    if len(model.variables) != len(copy.variables):  # it could not be built
+        _log.warning(
+            "%s was not built, so its layers are those of the trained copy: objects outside of the "
+            "model that share layers with it are not trained; build it before, to keep them",
+            model.name,
+        )
         copies.become(model, copy)
         return model
-    if work.compiled:
-        given = dict(work.compiled)
-        given.setdefault("optimizer", getattr(model, "optimizer", None) or "adam")
-        model.compile(**given)
     for variable, value in zip(model.variables, copy.variables, strict=True):
         variable.assign(value)
     if optimizer is not None and model.optimizer is not None:
@@ -227,7 +229,7 @@ class _Events(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """With the numbers of the epoch."""
-        numbers = {name: float(value) for name, value in (logs or {}).items()}
+        numbers = {name: plain(value) for name, value in (logs or {}).items()}
         events.emit("progress", phase="epoch", epoch=epoch, logs=numbers, **self.params)
 
 
@@ -252,4 +254,5 @@ class _Bar:
             steps, verbose=self._verbose, stateful_metrics=list(logs), unit_name="step"
         )
         bar._start, self._began = self._began, time.time()
-        bar.update(steps or 1, list(logs.items()), finalize=True)
+        shown = [(name, value) for name, value in logs.items() if isinstance(value, float)]
+        bar.update(steps or 1, shown, finalize=True)

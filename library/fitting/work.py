@@ -48,6 +48,15 @@ class Work:
             model = self.model
         else:
             model = session.parallelize(self.model if own else self._built, self.parallel)
+        self.compile(model)
+        return model
+
+    def compile(self, model: Any) -> None:
+        """Compiles a model, if there are arguments for that.
+
+        Raises:
+            SettingError: there are none, and it is not compiled.
+        """
         if self.compiled:
             given = dict(self.compiled)
             before = getattr(model, "optimizer", None)
@@ -59,7 +68,6 @@ class Work:
             use = "loss=…, or model.compile(…) before"
             raise SettingError("loss", None, "is not set, and the model is not compiled", use)
         _tell_weights(model)
-        return model
 
     def _built(self) -> Any:
         with _policy(self.parallel), keras_3.as_tf_keras():
@@ -111,16 +119,22 @@ def _policy(parallel: ParallelSettings | None) -> Iterator[None]:
 
 def chosen(
     model: Any, parallel: ParallelSettings, batch_size: int | None, optimizer: Any = None
-) -> ParallelSettings:
-    """The topology, if ``strategy="auto"`` leaves the choice to a search; else as it is.
+) -> tuple[Any, ParallelSettings]:
+    """Model and topology; a search chooses it, if ``strategy="auto"`` leaves the choice.
+
+    A function is called, if the search needs its model.
 
     Raises:
         UserError: no topology is possible.
     """
     if not capabilities(parallel.strategy).resolves:
-        return parallel
+        return model, parallel
+    if session.builds(model):
+        model = model()
+    if not isinstance(model, keras.Layer):
+        raise session.refused_model(model)
     wanted = settings(parallel, batch_size or 32, optimizer)
-    return automatic.resolved(wanted, lambda: model).settings.parallel
+    return model, automatic.resolved(wanted, lambda: model).settings.parallel
 
 
 def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> TrainingSettings:

@@ -90,7 +90,7 @@ class Copy:
                 f"cannot be copied: {said(error)}",
                 "a function that builds the model",
             ) from error
-        self._structure = _structure(model)
+        self._structure = structure(model)
 
     def get_config(self) -> Mapping[str, Any]:
         """What the model's name among given objects depends on: not the weights."""
@@ -101,31 +101,43 @@ class Copy:
         return copies.loads(self._pickle, self._policies)
 
 
-def _structure(model: keras.Model) -> Mapping[str, Any]:
-    """What a model computes, but for its weights; equal in each run of a script."""
+def structure(model: keras.Model, *, named: bool = True) -> Mapping[str, Any]:
+    """What a model computes, but for its weights; equal in each run of a script.
+
+    Args:
+        named: with the paths of variables, which count the models of a process.
+    """
     layers = [
         [
             type(layer).__qualname__,
-            layer.name,
             layer.trainable,
             arguments.plain(layer),
             {
                 name: pickles.digest(own)
-                for name, own in vars(layer).items()
+                for name, own in copies.attributes(layer).items()
                 if _has_code(own) and not hasattr(type(layer), name)  # Keras wraps methods
             },
             layer.get_vocabulary() if isinstance(layer, IndexLookup) else None,
         ]
         for layer in model._flatten_layers()
     ]
-    graph = [
-        [node.operation.name, [each._keras_history.operation.name for each in node.input_tensors]]
+    nodes = [
+        node
         for inner in model._flatten_layers()
         if isinstance(inner, keras.Model) and not functional.obstacle(inner)
         for node in functional.computed(inner)
     ]
+    places: dict[int, int] = {}
+    graph = [
+        [
+            places.setdefault(id(each), len(places))
+            for each in (node.operation, *(x._keras_history.operation for x in node.input_tensors))
+        ]
+        for node in nodes
+    ]
     variables = [
-        [each.path, list(each.shape), str(each.dtype), each.trainable] for each in model.variables
+        [each.path if named else "", list(each.shape), str(each.dtype), each.trainable]
+        for each in model.variables
     ]
     return {"layers": layers, "graph": graph, "variables": variables}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
@@ -139,10 +140,11 @@ _ONLY_READ = (
 
 
 def _acts_on_batches(callback: Any) -> bool:
-    if isinstance(callback, _ONLY_READ):
+    if type(callback) in _ONLY_READ:
         return False
+    base = keras.callbacks.Callback
     return any(
-        getattr(type(callback), name, None) is not getattr(keras.callbacks.Callback, name)
+        getattr(getattr(callback, name, None), "__func__", None) is not getattr(base, name)
         for name in _HOOKS
     )
 
@@ -177,9 +179,20 @@ for _name in [each for each in vars(keras.callbacks.Callback) if each.startswith
 
 
 def _agree_on_seed(workers: Any) -> None:
-    """Gives all processes the chief's seed of TensorFlow, so that they shuffle alike."""
+    """Gives all processes the chief's random states, so that they shuffle alike.
+
+    They are those of Python and NumPy, and TensorFlow's seed: numbers of at most 32 bits.
+    """
     set_before = context.context()._seed
     drawn = random.getrandbits(31) if set_before is None else set_before
-    [seed, was_set] = workers.from_chief([], [float(drawn), float(set_before is not None)])
+    version, python, gauss = random.getstate()
+    name, keys, place, has_gauss, cached = np.random.get_state()
+    own = [float(drawn), float(set_before is not None), *map(float, python)]
+    own += [*map(float, keys), float(place), float(has_gauss), float(cached)]
+    seed, was_set, *rest = workers.from_chief([], own)
     if not was_set or set_before != int(seed):
         tf.random.set_seed(int(seed))
+    if workers.number:
+        random.setstate((version, tuple(map(int, rest[: len(python)])), gauss))
+        *keys, place, has_gauss, cached = rest[len(python) :]
+        np.random.set_state((name, np.array(keys, np.uint32), int(place), int(has_gauss), cached))

@@ -78,7 +78,7 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
         model = model()
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
         raise refused_model(model)
-    _check_precision(parallel, model)
+    check_precision(parallel, model)
     if getattr(model, "_distribute_strategy", None) is not None:
         raise SettingError(
             "model",
@@ -157,7 +157,12 @@ def check_settings(parallel: ParallelSettings) -> None:
             )
 
 
-def _check_precision(parallel: ParallelSettings, model: Any) -> None:
+def check_precision(parallel: ParallelSettings, model: Any) -> None:
+    """Refuses a precision that is not the model's own.
+
+    Raises:
+        SettingError: as said.
+    """
     own = model.dtype_policy.name
     if "precision" in parallel.model_fields_set and parallel.precision not in ("auto", own):
         raise SettingError(
@@ -192,7 +197,7 @@ class Session:
         self._before: dict[str, Any] = {}
         self._placement: Placement | None = None
         self._runs = self._examines = self._training = False
-        self._called = False
+        self._called = self._agree = False
         self._kinds = examination.Kinds()
         self._batches = {True: 0, False: 0}
         self._sizes: set[tuple[bool, int]] = set()
@@ -273,6 +278,8 @@ class Session:
         if any(not layer.built for layer in self.model._flatten_layers()):
             step = functools.partial(self._own[name], batch)
             tf.function(step, autograph=False).get_concrete_function()
+        if not self._agree and self.peers.count > 1:
+            self._agree = True
             self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
 
     def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
@@ -633,7 +640,7 @@ def _in_own_words(function: Callable[[Any], Any], batches: Any) -> Any:
         raise UserError(
             "x: the processes do not read the same batches, and each takes its part of every "
             "batch; let all of them read the whole data in the same order, for example with a "
-            "seed for shuffle",
+            "seed for shuffle, and seeds in your own functions",
             setting="x",
             suggestion="dataset.shuffle(…, seed=0)",
         ) from None

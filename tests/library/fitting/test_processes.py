@@ -107,6 +107,7 @@ def test_fit_starts_processes(name, as_before, tmp_path, capsys):
         keras.utils.set_random_seed(2)
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(8, seed=1).batch(8).repeat()
         model = Own(0.5)
+        hidden = model.hidden  # not built
         history = sc.fit(
             model,
             dataset,
@@ -132,6 +133,7 @@ def test_fit_starts_processes(name, as_before, tmp_path, capsys):
         np.testing.assert_allclose(left, right, rtol=2**-14, atol=2**-16)
     for key, values in alone.history.items():
         np.testing.assert_allclose(found.history[key], values, rtol=2**-14)
+    assert other.hidden is hidden and hidden.built
     other.fit(x, y, verbose=0)  # it goes on as a model of this process
 
 
@@ -148,6 +150,29 @@ def test_parity_is_proved_in_processes(name, as_before):
     assert 0 <= proof.rows[0].findings[0].difference < 1e-12  # in float64
     for one, two in zip(start, model.get_weights(), strict=True):
         assert np.array_equal(one, two)
+
+
+@pytest.mark.slow
+def test_parity_and_muon_of_a_function(as_before):
+    def build() -> keras.Model:
+        layers = [keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]
+        return keras.Sequential([keras.Input((4,)), *layers])
+
+    x = np.random.default_rng(0).standard_normal((16, 4))
+    parts = sc.Parallel(**TOPOLOGIES["virtual devices"], precision="mixed_bfloat16")
+    proof = sc.check_parity(build, x, parts, x[:, :2], loss="mse", optimizer="muon")
+    assert proof and proof.rows[0].findings[0].difference < 1e-12
+    model = build()
+    sc.fit(
+        model,
+        x,
+        x[:, :2],
+        loss="mse",
+        optimizer="muon",
+        parallel=sc.Parallel(**TOPOLOGIES["virtual devices"]),
+        verbose=0,
+    )
+    assert isinstance(model.optimizer, sc.Muon) and int(model.optimizer.iterations) == 1
 
 
 @pytest.mark.slow

@@ -65,6 +65,33 @@ def test_an_engine_takes_batches_of_any_size(rows):
         assert np.array_equal(one, two)
 
 
+def test_an_engine_without_variables_has_no_state():
+    it = sc.engine(keras.Sequential([keras.layers.Dense(2)]), "mse", "sgd")
+    with pytest.raises(sc.SettingError) as caught:
+        it.state()
+    assert caught.value.setting == "model"
+    it.train_step((X, Y))
+    assert len(it.state()) > 2
+
+
+def test_parity_refuses_what_has_no_effect():
+    grid = sc.Parallel(strategy="grid", stages=2)
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+    for x, more, setting in (
+        (batches, {"y": Y}, "y"),
+        (batches, {"sample_weight": Y[:, 0]}, "sample_weight"),
+        (batches, {"batch_size": 4}, "batch_size"),
+        (X, {}, "y"),
+        (X[:0], {"y": Y[:0]}, "x"),
+    ):
+        with pytest.raises(sc.SettingError) as caught:
+            sc.check_parity(build(), x, grid, loss="mse", **more)
+        assert caught.value.setting == setting
+    with pytest.raises(sc.SettingError) as other:
+        sc.check_parity(build(), X, sc.Parallel(accumulate=2, precision="float64"), Y, loss="mse")
+    assert other.value.setting == "parallel.precision"
+
+
 def test_an_engine_refuses_several_processes():
     with pytest.raises(sc.SettingError) as caught:
         sc.engine(build(), "mse", parallel=sc.Parallel(strategy="multi_worker_mirrored", workers=2))

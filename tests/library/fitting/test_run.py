@@ -182,16 +182,90 @@ def test_it_resumes_as_if_it_had_not_stopped(tmp_path):
     assert [each.name for each in (tmp_path / "parts").iterdir()] == ["training.npz"]
 
 
+def test_callbacks_and_metrics_of_a_resumed_training(tmp_path):
+    """What callbacks set at the end of an epoch counts; a metric may be several numbers."""
+
+    def run(folder: str, epochs: int, *more: Any) -> sc.History:
+        keras.utils.set_random_seed(1)
+        slower = keras.callbacks.ReduceLROnPlateau("loss", mode="max", patience=0)
+        return sc.fit(
+            build(),
+            X,
+            np.eye(2)[(X[:, 0] > 0).astype(int)],
+            loss="mse",
+            optimizer=keras.optimizers.SGD(0.1),
+            metrics=[keras.metrics.F1Score(), "mae"],
+            shuffle=False,
+            epochs=epochs,
+            callbacks=[slower, *more],
+            verbose=0,
+            checkpoint_dir=str(tmp_path / folder),
+        )
+
+    whole = run("whole", 4)
+    with pytest.raises(Stopped):
+        run("parts", 4, StopLater())
+    resumed = run("parts", 4)
+    assert resumed.history.keys() == whole.history.keys() >= {"learning_rate", "f1_score"}
+    assert resumed.history["loss"] == whole.history["loss"]
+    assert len(whole.history["f1_score"][0]) == 2 and "mae" in repr(whole)
+    assert [axes.get_title() for axes in whole.plot().axes] == ["loss", "mae", "learning_rate"]
+
+
+class StopLater(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            raise Stopped
+
+
+def test_a_training_that_stopped_early_is_not_repeated(tmp_path):
+    def run(**more: Any) -> sc.History:
+        stopping = keras.callbacks.EarlyStopping(
+            "loss", mode="max", patience=1, restore_best_weights=True
+        )
+        model = build()
+        return sc.fit(
+            model,
+            X,
+            Y,
+            loss="mse",
+            optimizer="sgd",
+            callbacks=stopping,
+            verbose=0,
+            checkpoint_dir=str(tmp_path),
+            **{"epochs": 9, **more},
+        )
+
+    first, second = run(), run()
+    assert len(first.epoch) == 2 and second.history == first.history
+    for one, two in zip(first.model.variables, second.model.variables, strict=True):
+        assert np.array_equal(one, two)  # the best weights
+    assert len(run(epochs=10).epoch) > 2
+
+
+def test_numbers_of_epochs_go_on(tmp_path):
+    arguments = {"loss": "mse", "optimizer": "sgd", "verbose": 0, "checkpoint_dir": str(tmp_path)}
+    for _ in range(2):
+        found = sc.fit(build(), X, Y, initial_epoch=5, epochs=7, **arguments)
+        assert found.epoch == [5, 6]
+
+
 def test_a_folder_of_another_training_is_refused(tmp_path):
     folder = str(tmp_path)
     sc.fit(build(), X, Y, loss="mse", optimizer="adam", verbose=0, checkpoint_dir=folder)
-    for other in (
-        {"loss": "mae", "optimizer": "adam"},
-        {"loss": "mse", "optimizer": keras.optimizers.Adam(beta_1=0.5)},
-        {"loss": "mse", "optimizer": "sgd"},
+    curved = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "tanh")])
+    frozen = build()
+    frozen.layers[0].trainable = False
+    for model, other in (
+        (build(), {"loss": "mae", "optimizer": "adam"}),
+        (build(), {"loss": "mse", "optimizer": keras.optimizers.Adam(beta_1=0.5)}),
+        (build(), {"loss": "mse", "optimizer": keras.optimizers.Adam(0.5)}),
+        (build(), {"loss": "mse", "optimizer": "sgd"}),
+        (curved, {"loss": "mse", "optimizer": "adam"}),
+        (frozen, {"loss": "mse", "optimizer": "adam"}),
     ):
         with pytest.raises(sc.SettingError) as caught:
-            sc.fit(build(), X, Y, verbose=0, checkpoint_dir=folder, **other)
+            sc.fit(model, X, Y, verbose=0, checkpoint_dir=folder, **other)
         assert (caught.value.setting, caught.value.value) == ("checkpoint_dir", folder)
     (tmp_path / "training.npz").write_bytes(b"PK broken")
     with pytest.raises(sc.UserError) as broken:

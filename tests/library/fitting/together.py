@@ -51,7 +51,10 @@ def main(name: str, file: str) -> None:
         metrics={"a": ["accuracy"], "b": ["mae"]},
     )
     if parallel:
+        if place():  # other weights than the chief's
+            model.set_weights([2 * weight for weight in model.get_weights()])
         sc.parallelize(model, parallel)
+    before = model.evaluate(tokens, targets, verbose=0)
     if name == "other data":
         data = tf.data.Dataset.from_tensor_slices((tokens, targets)).batch(8)
         try:
@@ -74,7 +77,7 @@ def main(name: str, file: str) -> None:
     numbers = model.evaluate(tokens, targets, verbose=0)
     if place() == 0:
         values = [values for _, values in sorted(history.history.items())]
-        np.savez(file, *model.get_weights(), *predicted.values(), numbers, *values)
+        np.savez(file, *model.get_weights(), *predicted.values(), before, numbers, *values)
     assert len(history.epoch) == 2  # the chief stopped all of them
 
 

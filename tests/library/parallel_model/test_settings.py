@@ -6,6 +6,7 @@ import keras
 import pytest
 
 import stagecraft as sc
+from stagecraft.parallel_model import lockstep
 from stagecraft.schemas.errors import SettingError, UserError
 
 
@@ -52,3 +53,20 @@ def test_only_models_are_parallelized():
     with pytest.raises(SettingError) as of_keras_2:
         sc.parallelize(tf_keras.Sequential([tf_keras.layers.Dense(3)]), sc.Parallel())
     assert of_keras_2.value.suggestion.startswith("import keras")
+
+
+def test_callbacks_that_act_on_batches():
+    def act(batch, logs):
+        """Does nothing."""
+
+    class Saves(keras.callbacks.ModelCheckpoint):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = True
+
+    acts = lockstep._acts_on_batches
+    assert acts(keras.callbacks.LambdaCallback(on_train_batch_end=act))
+    assert acts(Saves("a.keras"))
+    assert acts(keras.callbacks.TerminateOnNaN())
+    assert not acts(keras.callbacks.ModelCheckpoint("a.keras"))
+    assert not acts(keras.callbacks.LambdaCallback(on_epoch_end=act))
+    assert not acts(keras.callbacks.EarlyStopping())
