@@ -19,6 +19,8 @@ from stagecraft.fitting.work import COMPILED, Work
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.parity import criteria, report, tolerances
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -104,7 +106,8 @@ def check_parity(
             "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
         )
     session.check_settings(parallel)
-    if parallel.devices_per_worker * parallel.parts * parallel.model_parts == 1:
+    parts = parallel.parts * (1 if capabilities(parallel.strategy).in_step else parallel.workers)
+    if parts * parallel.model_parts == 1 and not jobs(parallel):
         raise SettingError(
             "parallel.strategy",
             parallel.strategy,
@@ -116,8 +119,8 @@ def check_parity(
     if isinstance(model, keras.Layer):
         session.check_precision(parallel, model)
     batches = _batches(x, y, sample_weight, batch_size, steps)
-    divides = _normalizes(model) and parallel.parts > 1
-    accumulate = parallel.parts if divides else 1
+    divides = _normalizes(model) and parts > 1
+    accumulate = parts if divides else 1
     started, policies = time.monotonic(), _float64(model)
 
     def work(disturbances: Sequence[float], **settings: Any) -> Trajectory:

@@ -196,7 +196,7 @@ def _send(work: Work, folder: pathlib.Path, stack: contextlib.ExitStack) -> list
 
 def _whose(work: Work) -> str:
     """The first argument that cannot be pickled."""
-    for name, value in vars(work).items():
+    for name, value in sorted(vars(work).items(), key=lambda pair: pair[0] == "model"):
         each = value if isinstance(value, dict) else {name: value}
         for key, part in each.items():
             if isinstance(part, (tf.data.Dataset, types.GeneratorType)):
