@@ -225,7 +225,7 @@ def float64():
         yield
 
 
-@pytest.mark.parametrize("number", range(len(TOPOLOGIES)))
+@pytest.mark.parametrize("number", [0, 2, 5])  # the smallest
 def test_a_model_is_equal_or_refused(number):
     check(number, TOPOLOGIES[number])
 
