@@ -47,7 +47,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # the first one runs all of them
+@pytest.mark.timeout(1800)  # the first one runs all of them
 @pytest.mark.parametrize("file", FILES)
 def test_passes(outcomes, file):
     failures = outcomes("not slow", tuple(FILES)).get(file, [])
