@@ -24,6 +24,9 @@ from keras.src.saving.keras_saveable import KerasSaveable
 from keras.src.utils import tracking
 from keras.src.utils.backend_utils import DynamicBackend
 
+SESSION = "_stagecraft_session"
+"""Attribute of a model that :func:`~stagecraft.parallelize` has had."""
+
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 """Attributes of a model that Keras makes again: compiled functions."""
 
@@ -270,7 +273,7 @@ def _fill(collection: Any, state: Any) -> None:
 def attributes(value: Any) -> dict[str, Any]:
     """Those of an object of Keras, without what TensorFlow tracks and what Keras compiles."""
     state = {name: own for name, own in vars(value).items() if name not in _TRACKED}
-    session = state.get("_stagecraft_session")
+    session = state.get(SESSION)
     if session is not None:
         state = session.without(state)
     return state | {name: None for name in _FUNCTIONS if name in state}

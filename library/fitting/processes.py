@@ -185,7 +185,7 @@ def _send(work: Work, folder: pathlib.Path, stack: contextlib.ExitStack) -> list
         try:
             packed = pickles.dumps(work, Sender)
         except Exception as error:  # whatever an object's __reduce__ raises
-            raise UserError(
+            raise given.UnpicklableError(
                 f"{_whose(work)}: cannot be sent to the other processes of the topology: "
                 f"{said(error)}; define it in a module, or build the model in a function",
                 setting=_whose(work),

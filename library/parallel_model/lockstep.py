@@ -37,9 +37,13 @@ def method(own: Callable[..., Any], model: Any, session: Any) -> Callable[..., A
         _agree_on_seed(workers)
         bound = signature.bind(*args, **kwargs)
         rest = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), "")
-        given = bound.arguments
-        if "callbacks" not in signature.parameters:  # a class that passes it on
-            given = given.setdefault(rest, {})
+
+        def argument(name: str) -> Any:
+            """The mapping that holds an argument; some classes pass it on."""
+            known = name in signature.parameters
+            return bound.arguments if known else bound.arguments.setdefault(rest, {})
+
+        given = argument("callbacks")
         callbacks = given.get("callbacks") or []
         if isinstance(callbacks, keras.callbacks.CallbackList):
             if any(isinstance(each, _Following) for each in callbacks.callbacks):
@@ -50,10 +54,7 @@ def method(own: Callable[..., Any], model: Any, session: Any) -> Callable[..., A
                          for each in several]  # fmt: skip
         if workers.number:
             own_callbacks = []
-            if "verbose" in signature.parameters:
-                bound.arguments["verbose"] = 0
-            else:
-                given["verbose"] = 0
+            argument("verbose")["verbose"] = 0
         given["callbacks"] = [_Ready(), *own_callbacks, _Following(workers, several)]
         return own(*bound.args, **bound.kwargs)
 

@@ -38,7 +38,7 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 _log = logging.getLogger(__name__)
 
-_KEY = "_stagecraft_session"
+_KEY = copies.SESSION
 
 _STEPS = ("train_step", "test_step", "predict_step")
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -236,7 +236,7 @@ class Session:
         vars(self.model).update(self._before | dict.fromkeys(_FUNCTIONS))
 
     def without(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes of the model, as they would be without this session."""
+        """Attributes of the model, as they would be without :func:`parallelize`."""
         own = {name: own for name, own in attributes.items() if name not in (*self._own, _KEY)}
         return own | self._before
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from keras.src import backend
@@ -34,12 +34,7 @@ OTHER_BATCHES = "stagecraft: the processes do not read the same batches"
 Settings = TypeVar("Settings", bound=ParallelSettings)
 
 
-class _Connected(NamedTuple):
-    parallel: ParallelSettings
-    devices: Topology
-
-
-_connected: list[_Connected] = []
+_connected: list[tuple[ParallelSettings, Topology]] = []
 
 
 def connect(parallel: Settings) -> Settings:
@@ -82,19 +77,25 @@ def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
     in_step = capabilities(parallel.strategy).in_step
     if parallel.workers == 1 and in_step:
         return parallel, topologies.resolve(parallel)
-    for known in _connected:
-        if known.parallel.workers != parallel.workers:
-            continue
-        if not in_step:
-            return _served(parallel)
-        devices = Topology(
-            strategy=parallel.strategy,
-            devices=tuple(topologies.choose(parallel)),
-            stages=parallel.stages,
-            workers=parallel.workers,
-            worker=known.devices.worker,
-        )
-        return parallel, devices
+    if not any(known.workers == parallel.workers for known, _ in _connected):
+        _connected.append((parallel, _joined(parallel)))
+    if not in_step:
+        return _served(parallel)
+    known, joined = _connected[-1]
+    if known == parallel:
+        return parallel, joined
+    devices = Topology(
+        strategy=parallel.strategy,
+        devices=tuple(topologies.choose(parallel)),
+        stages=parallel.stages,
+        workers=parallel.workers,
+        worker=joined.worker,
+    )
+    return parallel, devices
+
+
+def _joined(parallel: ParallelSettings) -> Topology:
+    """Meets the other processes; one that only serves stays here."""
     if context.context()._initialized:
         raise UserError(
             "parallel.workers: TensorFlow started in this process before the workers connected; "
@@ -104,13 +105,7 @@ def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
             value=parallel.workers,
             suggestion="stagecraft.connect(parallel) first",
         )
-    joined = factory.join(parallel)
-    if in_step:
-        _connected.append(_Connected(parallel, joined.devices))
-        return parallel, joined.devices
-    served = _served(parallel)
-    _connected.append(_Connected(parallel, served[1]))
-    return served
+    return factory.join(parallel).devices
 
 
 def _served(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
@@ -132,8 +127,7 @@ def place() -> tuple[int, int]:
     """This process's number, and how many work together now; ``(0, 1)``: this one alone."""
     if _alone or not _connected:
         return 0, 1
-    devices = _connected[-1].devices
-    return devices.worker, devices.workers
+    return _connected[-1][1].rows
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ class Permission(NamedTuple):
     """Plural, with a subresource as ``pods/log``."""
     verbs: tuple[str, ...]
     without: str = ""
-    """What the step lacks without an optional permission; empty: the permission is required."""
+    """Consequence for the step if an optional permission is missing; empty: it is required."""
 
 
 class RequiredObject(NamedTuple):
@@ -89,7 +89,7 @@ class ClusterJob(Entry, abc.ABC):
         }
 
     def permissions(self) -> list[Permission]:
-        """What the Trainer's step does with the rendered objects."""
+        """Permissions that the Trainer's step needs for the rendered objects."""
         return [Permission(self.group, self.plural, ("create", "get", "patch", "delete"))]
 
     def required_objects(self, namespace: str) -> list[RequiredObject]:
@@ -98,7 +98,7 @@ class ClusterJob(Entry, abc.ABC):
         return []
 
     def success_policy_user(self, request: JobRequest) -> str:
-        """What needs a success policy, for people; empty where the job needs none."""
+        """Reason for a success policy, for people; empty where the job needs none."""
         del request
         return ""
 

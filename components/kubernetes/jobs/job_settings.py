@@ -58,7 +58,7 @@ class JobSettings(Settings):
 
 
 class ClusterSettings(Settings):
-    """What the Trainer's step needs to start a job: in its environment, as JSON."""
+    """Settings with which the Trainer's step starts a job: in its environment, as JSON."""
 
     image: str
     job: JobSettings

@@ -1,4 +1,4 @@
-"""What a pod gets from Kubernetes, as settings.
+"""Settings of what a pod gets from Kubernetes.
 
 Imports neither TensorFlow, TFX nor the Kubernetes client: checking settings is instant.
 """

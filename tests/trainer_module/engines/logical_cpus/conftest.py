@@ -1,8 +1,10 @@
 """These tests need logical CPUs, and so a process of their own: see ``test_logical_cpus.py``."""
 
+import contextlib
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +20,21 @@ def _six_logical_cpus() -> None:
     from stagecraft.trainer_module.settings import ParallelSettings
 
     configure_devices(ParallelSettings(virtual_devices=6))
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    """Layers and losses compute in float64."""
+    import keras
+
+    from stagecraft import process_state
+
+    with process_state.restored(), contextlib.ExitStack() as stack:
+        stack.callback(keras.config.set_floatx, keras.config.floatx())
+        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import keras
@@ -12,8 +11,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import stagecraft as sc
-from stagecraft import process_state
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 TOPOLOGIES = (
     {"strategy": "mirrored", "replicas": 2},
@@ -213,16 +213,6 @@ def check(number: int, settings: dict[str, Any]) -> bool:
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-7, atol=1e-9, err_msg=f"model {number}")
     return True
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    with process_state.restored(), contextlib.ExitStack() as stack:
-        stack.callback(keras.config.set_floatx, keras.config.floatx())
-        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
-        keras.config.set_floatx("float64")
-        keras.config.set_dtype_policy("float64")
-        yield
 
 
 @pytest.mark.parametrize("number", [0, 2, 5])  # the smallest

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import keras
@@ -13,7 +12,9 @@ import numpy as np
 import pytest
 
 import stagecraft as sc
-from stagecraft import pickles, process_state
+from stagecraft import pickles
+
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 hub = pytest.importorskip("keras_hub")
 
@@ -123,16 +124,6 @@ TOPOLOGIES = {
     "stages": {"strategy": "grid", "stages": 2},
     "grid": {"strategy": "grid", "stages": 2, "microbatches": 2},
 }
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    with process_state.restored(), contextlib.ExitStack() as stack:
-        stack.callback(keras.config.set_floatx, keras.config.floatx())
-        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
-        keras.config.set_floatx("float64")
-        keras.config.set_dtype_policy("float64")
-        yield
 
 
 def trained(name: str, parallel: sc.Parallel | None = None, *, copied: bool = False) -> list[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -11,8 +9,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import stagecraft as sc
-from stagecraft import process_state
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 ROWS = 13
 IMAGES = np.random.default_rng(0).normal(size=(ROWS, 6, 6, 2))
@@ -23,16 +22,6 @@ LABELS = np.random.default_rng(2).integers(0, 3, ROWS)
 MIRRORED = sc.Parallel(strategy="mirrored", replicas=2)
 GRID = sc.Parallel(strategy="grid", stages=2, microbatches=2)
 BOTH = sc.Parallel(strategy="grid", replicas=2, stages=2, microbatches=2)
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    with process_state.restored(), contextlib.ExitStack() as stack:
-        stack.callback(keras.config.set_floatx, keras.config.floatx())
-        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
-        keras.config.set_floatx("float64")
-        keras.config.set_dtype_policy("float64")
-        yield
 
 
 def cross_entropy():
