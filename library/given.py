@@ -1,8 +1,8 @@
-"""Objects of the caller's, under names that settings hold: ``stagecraft_given:model_1f3a…``.
+"""Objects of the caller's, under names that settings hold: ``your_model:1f3a…``.
 
 Settings name tasks, models, losses and so on as ``package.module:name``. An object of a notebook or
-a script has no such name, so it gets one in a module that exists only in memory. The name is a
-digest of the object's content: a script that runs again finds the checkpoints of its last run. The
+a script has no such name, so :mod:`stagecraft.schemas.user_objects` keeps it. Its name is a digest
+of the object's content: a script that runs again finds the checkpoints of its last run. The
 processes of a topology get the objects by :func:`pack`.
 """
 
@@ -18,10 +18,9 @@ from typing import Any
 import cloudpickle
 
 from stagecraft import pickles
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-
-MODULE = "stagecraft_given"
 
 
 class UnpicklableError(UserError):
@@ -29,29 +28,8 @@ class UnpicklableError(UserError):
 
 
 def put(role: str, value: Any) -> str:
-    """Gives an object a name, ``stagecraft_given:ROLE_DIGEST``.
-
-    Equal objects get equal names. An object that cannot be serialized gets a name of its own.
-    """
-    name = f"{role}_{pickles.digest(value)[:12]}"
-    setattr(_module(), name, value)
-    return f"{MODULE}:{name}"
-
-
-def get(name: str) -> Any:
-    """The object of a name that :func:`put` returned."""
-    return getattr(_module(), name.partition(":")[2])
-
-
-def is_given(name: str) -> bool:
-    """Whether :func:`put` returned this name."""
-    return name.partition(":")[0] == MODULE
-
-
-def release(names: Collection[str]) -> None:
-    """Forgets objects; a name without an object is ignored."""
-    for name in names:
-        vars(_module()).pop(name.partition(":")[2], None)
+    """Gives an object a name. Equal objects get equal names."""
+    return user_objects.keep(role, pickles.digest(value)[:12], value)
 
 
 def pack(names: Collection[str]) -> bytes:
@@ -64,9 +42,9 @@ def pack(names: Collection[str]) -> bytes:
     with by_value():
         for name in names:
             try:
-                packed[name] = pickles.dumps(get(name))
+                packed[name] = pickles.dumps(user_objects.load("", name))
             except Exception as error:  # whatever an object's __reduce__ raises
-                role = name.partition(":")[2].rpartition("_")[0]
+                role = user_objects.role(name)
                 raise UnpicklableError(
                     f"{role}: cannot be sent to the other processes of the topology: "
                     f"{said(error)}; define it in a module and name it as package.module:name",
@@ -93,7 +71,7 @@ def _is_hidden(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not file or name == "__main__" or file.startswith((sys.prefix, sys.base_prefix)):
         return False
-    if name.partition(".")[0] in (MODULE, "stagecraft") or name in _registered():
+    if name.partition(".")[0] == "stagecraft" or name in _registered():
         return False
     path: Any = None
     parts = name.split(".")
@@ -112,12 +90,5 @@ def _registered() -> Collection[str]:
 def unpack(packed: bytes) -> None:
     """Gives the objects of :func:`pack` their names in this process."""
     for name, value in pickles.loads(packed).items():
-        setattr(_module(), name.partition(":")[2], pickles.loads(value))
-
-
-def _module() -> types.ModuleType:
-    module = sys.modules.get(MODULE)
-    if module is None:
-        module = sys.modules[MODULE] = types.ModuleType(MODULE, "Objects of the caller's.")
-        module.__file__ = "this process"  # messages name the file of an object
-    return module
+        role, digest = user_objects.role(name), name.partition(":")[2]
+        user_objects.keep(role, digest, pickles.loads(value))

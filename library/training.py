@@ -9,7 +9,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import arguments, given, identity_transform, messages
+from stagecraft import arguments, given, identity_transform
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
@@ -73,7 +73,7 @@ def train(
     """
     from stagecraft import process_state
 
-    with process_state.restored(), messages.in_own_words():
+    with process_state.restored():
         prepared = prepare(
             fn_args,
             task=task,
@@ -111,7 +111,6 @@ class Prepared(NamedTuple):
     """Names of objects for other processes."""
 
 
-@messages.in_own_words()
 def prepare(
     fn_args: Any,
     *,
@@ -156,7 +155,6 @@ def prepare(
     return Prepared(_fn_args(fn_args, graph, wanted, checkpoint_dir), wanted, found.given)
 
 
-@messages.in_own_words()
 def run_apart(prepared: Prepared) -> None:
     """Trains in processes on this host, and waits for their end.
 

@@ -15,11 +15,10 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-import re
 from typing import Any
 
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
 
 
 class UnknownNameError(SettingError):
@@ -128,16 +127,10 @@ class Registry:
         Raises:
             SettingError: there is none, or it is of another type.
         """
-        use = "the form package.module:name, and the module's folder on PYTHONPATH"
-        if not re.fullmatch(r"\w+(\.\w+)*:\w+", path):
+        if not user_objects.is_name(path):
+            use = "the form package.module:name"
             raise SettingError(self.setting, path, "does not have the right form", use)
-        kind = pkgutil.resolve_name(self._kind)
-        try:
-            entry = pkgutil.resolve_name(path)
-        except Exception as error:  # whatever the module raises
-            raise SettingError(
-                self.setting, path, f"cannot be imported: {said(error)}", use
-            ) from error
+        kind, entry = pkgutil.resolve_name(self._kind), user_objects.load(self.setting, path)
         if not isinstance(entry, kind):
             problem = f"is of type {type(entry).__name__}, not {kind.__name__}"
             raise SettingError(self.setting, path, problem, f"an instance of {kind.__name__}")

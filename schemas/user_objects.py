@@ -1,15 +1,32 @@
-"""Objects of the user's that a setting names as ``package.module:name``."""
+"""Objects of the user's that a setting names as ``package.module:name``.
+
+An object without such a name, of a notebook or a script, gets one of :func:`keep`.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import re
-from types import ModuleType
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
+
+_KEPT = "your_"
+_kept: dict[str, Any] = {}
+
+
+def keep(role: str, digest: str, value: Any) -> str:
+    """Gives an object the name ``your_ROLE:DIGEST`` in this process."""
+    name = f"{_KEPT}{role}:{digest}"
+    _kept[name] = value
+    return name
+
+
+def role(name: str) -> str:
+    """The role in a name that :func:`keep` gave."""
+    return name.partition(":")[0].removeprefix(_KEPT)
 
 
 def is_name(value: str) -> bool:
@@ -17,34 +34,22 @@ def is_name(value: str) -> bool:
     return re.fullmatch(r"\w+(\.\w+)*:\w+", value) is not None
 
 
-def module_of(setting: str, dotted: str) -> ModuleType:
-    """Imports the module of ``package.module:name``.
+def load(setting: str, dotted: str) -> Any:
+    """The object; imports its module.
 
     Raises:
-        UserError: the import fails.
+        SettingError: the import fails, or the module has no such name.
     """
-    module_name = dotted.partition(":")[0]
+    if dotted in _kept:
+        return _kept[dotted]
+    module_name, _, name = dotted.partition(":")
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")
-        advice = "; put the folder that holds it on PYTHONPATH" if absent else ""
-        raise UserError(
-            f"{setting}: {dotted}: cannot import {module_name!r}: {said(error)}{advice}",
-            setting=setting,
-            value=dotted,
-        ) from error
-
-
-def load(setting: str, dotted: str) -> Any:
-    """Imports the module and returns the object.
-
-    Raises:
-        UserError: the import fails, or the module has no such name.
-    """
-    module_name, _, name = dotted.partition(":")
-    module = module_of(setting, dotted)
+        use = "its folder on PYTHONPATH" if absent else ""
+        raise SettingError(setting, dotted, f"cannot be imported: {said(error)}", use) from error
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]
         near = difflib.get_close_matches(name, public, n=1)

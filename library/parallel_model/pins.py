@@ -20,11 +20,16 @@ from keras.src.backend.common import global_state
 from tensorflow.python.eager import record
 
 from stagecraft.parallel_model import draws
+from stagecraft.parallel_model.sliced import Sliced
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.scope import assigned_value
 from stagecraft.trainer_module.models.stages import remat as recomputation
+from stagecraft.trainer_module.models.stages.shards.call import Weights
+from stagecraft.trainer_module.models.stages.shards.split import Split
 
 Call = Callable[..., Any]
+Value = Any
+"""A tensor, or :class:`~stagecraft.parallel_model.sliced.Sliced`."""
 
 
 class SecondDerivativeError(UserError):
@@ -43,7 +48,7 @@ class SecondDerivativeError(UserError):
 class Scope(keras.StatelessScope):
     """Values of variables; collects what layers assign, and the losses that they add."""
 
-    def __init__(self, values: dict[int, tf.Tensor], trained: Collection[int] = ()):
+    def __init__(self, values: dict[int, Value], trained: Collection[int] = ()):
         """``values``: id of a variable -> value; ``trained``: ids of those with gradients."""
         super().__init__(collect_losses=True)
         self._given, self.trained = values, trained
@@ -57,21 +62,33 @@ class Scope(keras.StatelessScope):
         self.loss_ids.append(id(loss))
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Stores an assignment, for later reads and for the end of the part."""
-        self.updates[id(update[0])] = update
+        """Stores an assignment, for later reads and for the end of the part.
+
+        The gradient of an assigned weight is that of the weight, as in Keras.
+        """
+        variable, value = update
+        if id(variable) in self.trained:
+            value = assigned_value(self.get_current_value(variable), value)
+        else:
+            value = tf.stop_gradient(value)
+        self.updates[id(variable)] = variable, value
 
     def given(self, variable: keras.Variable) -> tf.Tensor:
         """The value before the part."""
         value = self._given.get(id(variable))
-        return tf.convert_to_tensor(variable._value) if value is None else value
+        return tf.convert_to_tensor(variable._value) if value is None else _whole(value)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """What layers assigned last, or the given value."""
         key = id(variable)
-        return self.updates[key][1] if key in self.updates else self._given.get(key)
+        return self.updates[key][1] if key in self.updates else _whole(self._given.get(key))
 
 
-class _Inner(Scope):
+def _whole(value: Value | None) -> tf.Tensor | None:
+    return value.whole() if isinstance(value, Sliced) else value
+
+
+class Pinned(Scope):
     """The scope of a pinned call: copies of values on its device, which its tape watches."""
 
     def __init__(
@@ -82,44 +99,73 @@ class _Inner(Scope):
         compiled: bool,
     ):
         """``earlier``: assignments before the call."""
-        super().__init__({})
+        super().__init__({}, outer.trained)
         self._outer, self._tape, self._earlier = outer, tape, earlier
         # A branch of a condition is a graph of its own, and the other one may read a copy, too.
         eager = tf.executing_eagerly()
         self._graph = None if eager else tf.compat.v1.get_default_graph()
-        self.used: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
-        """Id of a trained variable that the call reads -> the value outside, and its copy."""
+        self.used: dict[tuple[int, int], tuple[tf.Tensor, tf.Tensor]] = {}
+        """Id of a trained variable that the call reads, and a shard -> value outside, and copy."""
         if compiled:  # a function takes what is outside of it
             for key, value in outer._given.items():
                 self._copy(key, value, is_trained=key in outer.trained)
 
-    def _copy(self, key: int, value: tf.Tensor, is_trained: bool) -> tf.Tensor:
-        graph = contextlib.nullcontext() if self._graph is None else self._graph.as_default()
-        with graph, record.stop_recording():
-            copy = self._given[key] = tf.identity(value)
-        if is_trained and copy.dtype.is_floating:
-            self.used[key] = value, copy
-            if self._tape is not None:
-                self._tape.watch(copy)
-        return copy
+    def _copy(self, key: int, value: Value, is_trained: bool) -> Value:
+        graph = contextlib.nullcontext if self._graph is None else self._graph.as_default
+        tensors = value.tensors if isinstance(value, Sliced) else [value]
+        copies = []
+        for shard, tensor in enumerate(tensors):
+            # A slice stays on its device.
+            device = tf.device(tensor.device) if len(tensors) > 1 else contextlib.nullcontext()
+            with graph(), device, record.stop_recording():
+                copy = tf.identity(tensor)
+            copies.append(copy)
+            if is_trained and copy.dtype.is_floating:
+                self.used[key, shard] = tensor, copy
+                if self._tape is not None:
+                    self._tape.watch(copy)
+        copied = value._replace(tensors=copies) if isinstance(value, Sliced) else copies[0]
+        self._given[key] = copied
+        return copied
 
-    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+    def _here(self, variable: keras.Variable) -> Value | None:
         key = id(variable)
         if key in self.updates:
             return self.updates[key][1]
         if key in self._given:
             return self._given[key]
         value = self._earlier[key][1] if key in self._earlier else self._outer._given.get(key)
-        return None if value is None else self._copy(key, value, key in self._outer.trained)
+        return None if value is None else self._copy(key, value, key in self.trained)
 
-    def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """As in the base; the gradient of an assigned weight is that of the weight, as in Keras."""
-        variable, value = update
-        if id(variable) in self._outer.trained:
-            value = assigned_value(self.get_current_value(variable), value)
-        else:
-            value = tf.stop_gradient(value)
-        super().add_update((variable, value))
+    def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
+        """As in the base, but copied to the device of the call."""
+        return _whole(self._here(variable))
+
+    def slices(self, variable: keras.Variable, split: Split) -> Sequence[tf.Tensor]:
+        """The slices of the current value; those of an assigned value are on the current device."""
+        value = self._here(variable)
+        if isinstance(value, Sliced):
+            return value.tensors
+        whole = tf.convert_to_tensor(variable._value if value is None else value)
+        return [split.cut(whole, shard) for shard in range(len(split.sizes))]
+
+
+class SlicedWeights(Weights):
+    """The slices of divided variables, in a pinned call."""
+
+    def __init__(self, splits: Mapping[int, Split]):
+        """Takes the slices from the scope of the call; ``splits``: by id of a variable."""
+        super().__init__({}, splits)
+        self._pinned: Any = backend.get_stateless_scope()
+
+    def of(self, variable: keras.Variable, split: Split, count: int) -> Sequence[tf.Tensor]:
+        """The slices of a variable, as the layers before have assigned them."""
+        return self._pinned.slices(variable, split)
+
+    def assign(self, variable: keras.Variable, slices: Sequence[tf.Tensor]) -> None:
+        """Sets a variable that is not trained."""
+        whole = Sliced(slices, self._splits[id(variable)].axis).whole()
+        self._pinned.add_update((variable, whole))
 
 
 def pinned(
@@ -142,7 +188,7 @@ def pinned(
         given = [*(leaves[place] for place in places), *masks.values()]
         results: list[_Results] = []
 
-        def body(inner: _Inner, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        def body(inner: Pinned, *tensors: tf.Tensor) -> list[tf.Tensor]:
             copies = list(leaves)
             for place, tensor in zip(places, tensors, strict=False):
                 copies[place] = tensor
@@ -160,7 +206,7 @@ def pinned(
 
         def forward(tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor]) -> Any:
             with tape or contextlib.nullcontext():
-                inner = _Inner(scope, tape, earlier, jit)
+                inner = Pinned(scope, tape, earlier, jit)
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
                 return inner, function(inner, *tensors)
@@ -203,7 +249,7 @@ def pinned(
 class _Results:
     """What a call returns, and its side effects, as a flat list of tensors."""
 
-    def __init__(self, outputs: Any, inner: _Inner):
+    def __init__(self, outputs: Any, inner: Pinned):
         self._outputs = outputs
         leaves = tf.nest.flatten(outputs, expand_composites=True)
         self._places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
@@ -265,7 +311,7 @@ _ATTRIBUTES = ("current_call_ctx", "autocast_scope")
 
 
 def _compiled(body: Callable[..., list[tf.Tensor]]) -> Callable[..., list[tf.Tensor]]:
-    def call(inner: _Inner, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def call(inner: Pinned, *tensors: tf.Tensor) -> list[tf.Tensor]:
         function = tf.function(functools.partial(body, inner), jit_compile=True, autograph=False)
         return list(function(*tensors))
 

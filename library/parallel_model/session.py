@@ -9,6 +9,7 @@ way, and the optimizer updates the model's own variables.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import itertools
@@ -24,14 +25,28 @@ from keras.src import backend
 from tensorflow.python.eager import record
 
 from stagecraft import copies
-from stagecraft.parallel_model import draws, examination, lockstep, parts, pins, workers
+from stagecraft.parallel_model import (
+    draws,
+    examination,
+    lockstep,
+    parts,
+    pins,
+    sliced,
+    updates,
+    workers,
+)
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
+from stagecraft.parallel_model.sliced import Sliced
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards.call import Weights
+from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
+from stagecraft.trainer_module.models.stages.shards.split import Split
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -124,7 +139,7 @@ _HONOURED = frozenset(
     {
         *("strategy", "replicas", "stages", "virtual_stages", "microbatches", "accumulate"),
         *("cuts", "devices", "jit", "remat", "virtual_devices", "precision", "launcher"),
-        *("workers", "ps", "all_reduce", "isolated", "max_restarts"),
+        *("workers", "ps", "all_reduce", "isolated", "max_restarts", "shards", "zero"),
         *("start_timeout_seconds", "silence_timeout_seconds"),
     }
 )
@@ -210,7 +225,7 @@ class Session:
         """Those that a step is divided with: all, or this process alone."""
         self._homes = capabilities(parallel.strategy).homes(parallel)
         self._home_of: dict[int, str] = {}
-        """Id of a variable -> one of the homes."""
+        self._shards: ModelShards | None = None
 
     def attach(self) -> None:
         """Takes the place of the model's methods."""
@@ -290,9 +305,11 @@ class Session:
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
         if self._batches[training] == 0:
-            batch = next(iterator)
-            self._build("train_step" if training else "test_step", batch)
-            iterator = itertools.chain([batch], iterator)
+            example = getattr(iterator, "element_spec", None)
+            if example is None:
+                example = next(iterator)
+                iterator = itertools.chain([example], iterator)
+            self._build("train_step" if training else "test_step", example)
         if self.parallel.parts == 1 or self.model.steps_per_execution != 1:
             number = self._batches[training]
             if self.parallel.parts == 1 or number not in _EXAMINED:
@@ -342,7 +359,10 @@ class Session:
         self._runs = True
         try:
             self.peers.same(args)
-            with tf.device(self._loss_device):
+            optimizer = getattr(self.model, "optimizer", None) if self._training else None
+            if self._placement is not None:
+                updates.move_state(optimizer, self._home)
+            with tf.device(self._loss_device), updates.at_home(optimizer, self._home):
                 result = self._own[name](*args, **kwargs)
         finally:
             self._runs = False
@@ -391,30 +411,70 @@ class Session:
         if self.parallel.parts > 1:
             _check(model)
         self._placement = Placement(model, self.parallel)
-        with tf.init_scope():
-            moved = [self._move(variable) for variable in model.variables]
-        if any(moved):
-            copies.forget(getattr(model, "optimizer", None))
+        if self.parallel.shards > 1:
+            trace = functools.partial(self._trace, args, kwargs)
+            self._shards = ModelShards([model], self.parallel.shards, trace, allow_whole=True)
+        self._home_of = self._chosen_homes()
+        for variable in model.variables:
+            updates.move(variable, self._home(variable))
+        updates.move_state(getattr(model, "optimizer", None), self._home)
 
-    def _move(self, variable: Any) -> bool:
-        home = self._home(variable)
-        value = variable._value
-        if value.device.endswith(home):
-            return False
-        with tf.device(home):
-            variable._value = None
-            variable._initialize(tf.identity(value))
-        return True
+    def _trace(self, args: Any, kwargs: Any, shards: ModelShards) -> None:
+        """Calls the model in a graph, for the ways in which shards divide its layers."""
+
+        def call() -> None:
+            weights = Weights({}, shards.splits)
+            group = groups.active(groups.Traced(shards.count))
+            with group, pins.Scope({}), shards.dividing(self.model, weights):
+                self._own["call"](*args, **kwargs)
+
+        tf.function(call, autograph=False).get_concrete_function()
+
+    def _chosen_homes(self) -> dict[int, str]:
+        """Id of each variable -> its device, with its optimizer's state.
+
+        The shards of a stage, and with ``zero`` the replicas, share the variables of the stage.
+        """
+        assert self._placement is not None
+        parallel, loads = self.parallel, collections.Counter[str]()
+        replicas = range(parallel.replicas if parallel.zero else 1)
+        owners = list(itertools.product(replicas, range(parallel.shards)))
+        found: dict[int, str] = {}
+        for variable in sorted(self.model.variables, key=_bytes, reverse=True):
+            stage = self._placement.stage_of.get(id(variable), 0)
+            devices = [self.topology.device(replica, stage, shard) for replica, shard in owners]
+            home = min(self._homes or devices, key=loads.__getitem__)
+            if found.setdefault(id(variable), home) == home:
+                loads[home] += _bytes(variable)
+        return found
 
     def _home(self, variable: Any) -> str:
-        if not self._homes:
-            return self._device(0, variable)
-        number = len(self._home_of) % len(self._homes)
-        return self._home_of.setdefault(id(variable), self._homes[number])
+        return self._home_of.get(id(variable)) or self._device(0, variable)
 
-    def _device(self, replica: int, variable: Any) -> str:
+    def _device(self, replica: int, variable: Any, shard: int = 0) -> str:
         assert self._placement is not None
-        return self.topology.device(replica, self._placement.stage_of.get(id(variable), 0))
+        stage = self._placement.stage_of.get(id(variable), 0)
+        return self.topology.device(replica, stage, shard)
+
+    def _over_shards(
+        self, unit: Any, call: Callable[..., Any], replica: int, stage: int
+    ) -> Callable[..., Any]:
+        """A unit's call, whose large layers the shards of a stage divide."""
+        shards = self._shards
+        if shards is None or not isinstance(unit, keras.Layer):
+            return call
+        devices = [self.topology.device(replica, stage, number) for number in range(shards.count)]
+        group = [functools.partial(tf.device, device) for device in devices]
+        is_own = "call" not in vars(unit)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            weights = pins.SlicedWeights(shards.splits)
+            with groups.active(groups.ShardGroup(group, self.parallel.jit)):
+                divided = shards.divided(unit, call, weights) if is_own else call
+                with shards.dividing(unit, weights):
+                    return divided(*args, **kwargs)
+
+        return run
 
     def _results(
         self, args: Any, kwargs: Any, numbers: Sequence[int], count: int
@@ -442,48 +502,62 @@ class Session:
         assert self._placement is not None
         parallel = self.parallel
         remat = parallel.remat or parallel.accumulate > 1
-        options: Mapping[str, Any] = {"remat": remat, "jit": parallel.jit}
+        jit = parallel.jit and self._shards is None  # a group compiles the parts of its shards
+        options: Mapping[str, Any] = {"remat": remat, "jit": jit}
         units = self._placement.units
         if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):
-            yield pins.pinned(self._own["call"], self.topology.device(replica, 0), scope, **options)
+            call = self._over_shards(self.model, self._own["call"], replica, 0)
+            yield pins.pinned(call, self.topology.device(replica, 0), scope, **options)
             return
         stages = dict(zip(map(id, units), self._placement.stages, strict=True))
 
         def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-            device = self.topology.device(replica, stages[id(unit)])
-            return pins.pinned(call, device, scope, **options)
+            stage = stages[id(unit)]
+            call = self._over_shards(unit, call, replica, stage)
+            return pins.pinned(call, self.topology.device(replica, stage), scope, **options)
 
         with tf.device(self.topology.device(replica, 0)), intercepted(units, wrap):
             yield self._own["call"]
 
-    def _values(self, replicas: Sequence[int]) -> tuple[list[dict[int, tf.Tensor]], frozenset[int]]:
+    def _values(
+        self, replicas: Sequence[int]
+    ) -> tuple[list[dict[int, pins.Value]], frozenset[int]]:
         """The values of the variables on the devices of replicas; ids of trained variables."""
         model = self.model
         variables = list({id(each): each for each in model.variables}.values())
         trained = frozenset(map(id, model.trainable_variables))
         with backend.AutocastScope(None):
             values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        spread: list[list[tf.Tensor]] = []
+        splits = {} if self._shards is None else self._shards.splits
+        spread: list[list[pins.Value]] = []
         recording = record.could_possibly_record()
         with record.stop_recording():
             for replica in replicas:
                 spread.append([])
                 for variable, value in zip(variables, values, strict=True):
-                    with tf.device(self._device(replica, variable)):
-                        spread[-1].append(tf.identity(value))
+                    split = splits.get(id(variable))
+                    spread[-1].append(self._sent(value, variable, replica, split))
         places = [
             place
             for place, variable in enumerate(variables)
             if id(variable) in trained and values[place].dtype.is_floating
         ]
         homes = [self._home(variables[place]) for place in places]
+        sent = [_tensors(of_part[place]) for of_part in spread for place in places]
         peers = self.peers
 
-        def backward(*incoming: tf.Tensor | None) -> list[tf.Tensor | None]:
+        def backward(*incoming: Any) -> list[tf.Tensor | None]:
+            rest = iter(incoming)
+            arrived = [[next(rest) for _ in tensors] for tensors in sent]
             totals: list[Any] = []
-            for number, home in enumerate(homes):
+            for number, (place, home) in enumerate(zip(places, homes, strict=True)):
+                split = splits.get(id(variables[place]))
                 with tf.device(home):
-                    own = [each for each in incoming[number :: len(places)] if each is not None]
+                    own = [
+                        each[0] if split is None else sliced.gradient(each, split, values[place])
+                        for each in arrived[number :: len(places)]
+                    ]
+                    own = [each for each in own if each is not None]
                     totals.append(pins.total(own) if own else None)
             for home in dict.fromkeys(homes):
                 here = [
@@ -497,10 +571,25 @@ class Session:
             return totals
 
         if recording and places:
-            copies = [of_part[place] for of_part in spread for place in places]
+            copies = [tensor for tensors in sent for tensor in tensors]
             record.record_operation("Spread", copies, [values[place] for place in places], backward)
         keys = [id(variable) for variable in variables]
         return [dict(zip(keys, of_part, strict=True)) for of_part in spread], trained
+
+    def _sent(
+        self, value: tf.Tensor, variable: Any, replica: int, split: Split | None
+    ) -> pins.Value:
+        """A value on the device of a replica, or its slices on those of the replica's shards."""
+        if split is None:
+            with tf.device(self._device(replica, variable)):
+                return tf.identity(value)
+        slices = []
+        for shard in range(len(split.sizes)):
+            with tf.device(self._home(variable)):
+                own = split.cut(value, shard)
+            with tf.device(self._device(replica, variable, shard)):
+                slices.append(tf.identity(own))
+        return Sliced(slices, split.axis)
 
     def _joined(self, divided: Sequence[Part], results: Sequence[_Result]) -> Any:
         if self.parallel.parts == 1 or len(results) == self.peers.count == 1:
@@ -584,6 +673,14 @@ class Session:
                 )
         before = {str(key): value for key, (_, _, value) in _updates(results).items()}
         return examination.Found(outcomes[0], outcomes[1], outcomes[2], before)
+
+
+def _tensors(value: pins.Value) -> Sequence[tf.Tensor]:
+    return value.tensors if isinstance(value, Sliced) else [value]
+
+
+def _bytes(variable: Any) -> int:
+    return int(variable.shape.num_elements()) * tf.as_dtype(variable.dtype).size
 
 
 def _updates(results: Sequence[_Result]) -> dict[int, tuple[Any, list[tf.Tensor], tf.Tensor]]:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import stagecraft as sc
-from stagecraft import arguments, given
+from stagecraft import arguments
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError, UserError
 
 
@@ -40,7 +41,7 @@ def test_muon_by_name_is_muon_by_default():
 
 def test_an_optimizer_is_made_again_with_its_configuration():
     flat = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.7))
-    found = cloudpickle.loads(cloudpickle.dumps(given.get(flat["train_optimizer"])))()
+    found = cloudpickle.loads(cloudpickle.dumps(user_objects.load("", flat["train_optimizer"])))()
     assert (float(found.learning_rate), found.beta_1) == (0.5, 0.7)
     assert flat["train_learning_rate"] == 0.5
     same = collected(optimizer=keras.optimizers.Adam(0.5, beta_1=0.7))
@@ -58,7 +59,9 @@ def test_a_topology_replaces_that_of_the_settings():
 def test_a_model_is_copied_with_its_weights():
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3)])
     model.compile("adam", loss="mse")
-    make = cloudpickle.loads(cloudpickle.dumps(given.get(collected(model=model)["train_model"])))
+    make = cloudpickle.loads(
+        cloudpickle.dumps(user_objects.load("", collected(model=model)["train_model"]))
+    )
     copies = [make(task="not for it"), make()]
     for copied in copies:
         assert copied is not model and not copied.compiled

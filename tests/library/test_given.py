@@ -14,8 +14,9 @@ from stagecraft import given
 FAR = """
 import pathlib, sys
 from stagecraft import given
+from stagecraft.schemas import user_objects
 given.unpack(pathlib.Path(sys.argv[1]).read_bytes())
-print(given.get(sys.argv[2])(20))
+print(user_objects.load("train.model", sys.argv[2])(20))
 """
 
 
@@ -39,7 +40,6 @@ def test_a_function_of_a_hidden_module_arrives(hidden, tmp_path):
     file.write_bytes(given.pack([name]))
     words = [sys.executable, "-c", FAR, str(file), name]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "42\n"
-    given.release([name])
 
 
 def test_what_cannot_be_sent_is_named():
@@ -47,4 +47,3 @@ def test_what_cannot_be_sent_is_named():
     with pytest.raises(given.UnpicklableError) as error:
         given.pack([name])
     assert error.value.setting == "loss"
-    given.release([name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import logging
 import os
@@ -17,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
@@ -132,24 +131,20 @@ def _build_users(
 
 def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
-    module_name, _, function_name = name.partition(":")
+    module_name = name.partition(":")[0]
     known = module_name in sys.modules
     with contextlib.nullcontext() if known else _reading(module_name):
-        module = user_objects.module_of("train.model", name)
-    function = getattr(module, function_name, None)
+        function = user_objects.load("train.model", name)
     if not callable(function):
-        public = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        near = difflib.get_close_matches(function_name, public, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UserError(
-            f"train.model: {name}: no function {function_name!r} in {module.__file__}{hint}"
-        )
+        kind = type(function).__name__
+        use = "a function that returns a Keras model"
+        raise SettingError("train.model", name, f"is of type {kind}", use)
     try:
         models = function(**arguments)
     except Exception as error:  # whatever the user's function raises
+        where = _where(error, getattr(sys.modules.get(module_name), "__file__", None))
         raise UserError(
-            f"train.model: {name}({_shown(arguments)}) failed"
-            f"{_where(error, module.__file__)}: {said(error)}"
+            f"train.model: {name}({_shown(arguments)}) failed{where}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:

@@ -19,7 +19,7 @@ def model():
     ("settings", "setting"),
     [
         ({"strategy": "tpu"}, "parallel.strategy"),
-        ({"strategy": "grid", "shards": 2}, "parallel.shards"),
+        ({"strategy": "grid", "stages": 2, "timeline_step": 2}, "parallel.timeline_step"),
         ({"precision": "mixed_bfloat16"}, "parallel.precision"),
     ],
 )

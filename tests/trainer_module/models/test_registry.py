@@ -145,12 +145,12 @@ def test_a_name_that_is_refused(name, suggestion, messages):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own.missing:f", "'own.missing': ModuleNotFoundError: .*PYTHONPATH"),
-        ("missing.nets:f", "'missing'; .*PYTHONPATH"),
-        ("own.broken:f", "'own.broken': ImportError: .*no_such_name"),
+        ("own.missing:f", "ModuleNotFoundError: .*PYTHONPATH$"),
+        ("missing.nets:f", "'missing'; .*PYTHONPATH$"),
+        ("own.broken:f", "ImportError: .*no_such_name"),
         ("own.incomplete:f", "'a_package_that_is_missing'$"),
-        ("own.nets:functionall", "'functionall' in .*nets.py; .*'functional'"),
-        ("own.nets:a_number", "no function 'a_number'"),
+        ("own.nets:functionall", "functionall does not exist in .*nets.py; .*:functional$"),
+        ("own.nets:a_number", "is of type int"),
         ("own.nets:fails", r"fails\(input_shape=\(32, 32, 3\).*ZeroDivisionError"),
         ("own.nets:nothing", "returned builtins.NoneType"),
         ("own.nets:no_stages", "returned builtins.list, not"),

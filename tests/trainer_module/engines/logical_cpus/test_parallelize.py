@@ -9,7 +9,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 import stagecraft as sc
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.models.stages.shards import model_shards
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -194,6 +196,66 @@ def test_two_stages_and_replicas_compute_what_keras_computes(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_topology_computes_what_keras_computes(name, parallel):
     check(name, parallel)
+
+
+SHARDS = sc.Parallel(strategy="grid", shards=2)
+EVERYTHING = sc.Parallel(
+    strategy="grid", stages=2, shards=2, microbatches=2, virtual_stages=2, remat=True
+)
+
+
+@pytest.fixture
+def divides_small_layers(monkeypatch):
+    monkeypatch.setattr(model_shards, "LEAST_PARAMETERS", 1)
+
+
+@pytest.mark.usefixtures("divides_small_layers")
+@pytest.mark.parametrize(
+    ("name", "parallel"),
+    [
+        ("pictures", EVERYTHING),
+        ("masked", SHARDS),
+        *(
+            pytest.param(name, parallel, marks=pytest.mark.slow)
+            for name in CASES
+            for parallel in (SHARDS, EVERYTHING)
+        ),
+    ],
+)
+def test_shards_compute_what_keras_computes(name, parallel):
+    check(name, parallel)
+
+
+@pytest.mark.usefixtures("divides_small_layers")
+@pytest.mark.parametrize(
+    ("parallel", "count"),
+    [
+        (sc.Parallel(strategy="grid", stages=2, shards=2), 4),
+        (sc.Parallel(strategy="grid", replicas=2, zero=1), 2),
+    ],
+)
+def test_devices_share_weights_and_the_state_of_the_optimizer(parallel, count):
+    model = pictures()
+    model.compile("adam", cross_entropy())
+    sc.parallelize(model, parallel)
+    model.fit(IMAGES, LABELS, verbose=0)
+    devices = {}
+    for variable in model.trainable_variables:
+        name = variable.path.replace("/", "_")
+        slots = [each for each in model.optimizer.variables if f"/{name}_" in each.path]
+        assert {each.value.device for each in slots} == {variable.value.device}
+        assert len(slots) == 2
+        devices.setdefault(variable.value.device, []).append(variable)
+    assert len(devices) == count
+
+
+def test_shards_of_a_model_without_large_layers_are_refused():
+    model = pictures()
+    model.compile("sgd", cross_entropy())
+    sc.parallelize(model, SHARDS)
+    with pytest.raises(SettingError) as caught:
+        model.fit(IMAGES, LABELS, verbose=0)
+    assert caught.value.setting == "parallel.shards"
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

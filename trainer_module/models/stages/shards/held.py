@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -69,9 +69,10 @@ class Held:
             for variable, value in zip(self.variables, values, strict=True)
         ]
 
+    @contextlib.contextmanager
     def dividing(
         self, model: keras.Model, values: Sequence[Value], scope: keras.StatelessScope
-    ) -> contextlib.AbstractContextManager[Weights | None]:
+    ) -> Iterator[Weights | None]:
         """In the block, shards divide the calls of the model's layers, if values are slices."""
         divided = {
             id(variable): value
@@ -79,8 +80,11 @@ class Held:
             if isinstance(value, list)
         }
         if not divided or self._shards is None:
-            return contextlib.nullcontext()
-        return self._shards.dividing(model, divided, scope)
+            yield None
+            return
+        weights = Weights(divided, self._shards.splits, scope)
+        with self._shards.dividing(model, weights), self._shards.regularized(model, weights):
+            yield weights
 
     def _is_divided(self, variable: keras.Variable) -> bool:
         return self._shards is not None and id(variable) in self._shards.splits

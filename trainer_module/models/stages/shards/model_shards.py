@@ -7,8 +7,9 @@ split by rows, so the order of the calls matters. The trace computes nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -63,6 +64,7 @@ class ModelShards:
         models: Sequence[keras.Model],
         count: int,
         trace: Callable[[ModelShards], None] | None = None,
+        allow_whole: bool = False,
     ):
         """Chooses how to divide each layer.
 
@@ -71,6 +73,7 @@ class ModelShards:
             count: number of shards.
             trace: traces the models, whose layers the given object divides; None: each model by
                 itself.
+            allow_whole: accept a layer that cannot be divided and has most of the largest stage.
 
         Raises:
             SettingError: no layer can be divided, or one that cannot has most of the largest stage.
@@ -96,7 +99,7 @@ class ModelShards:
                 self._choose(model)
         # The engines make the slices now: a layer that only inference calls stays whole.
         self._ways = {key: self._ways.get(key) for key in self._ruled}
-        refusal.check(models, count, self.splits, self.reasons)
+        refusal.check(models, count, self.splits, self.reasons, allow_whole)
 
     def ways(self) -> dict[str, Way]:
         """Path of each layer with divided weights -> how it is divided."""
@@ -135,28 +138,38 @@ class ModelShards:
         return [entries[shard] for entries in all_entries if shard < len(entries)]
 
     @contextlib.contextmanager
-    def dividing(
-        self,
-        model: keras.Model,
-        values: Mapping[int, Sequence[tf.Tensor]],
-        scope: keras.StatelessScope | None = None,
-    ) -> Iterator[Weights]:
+    def dividing(self, model: Any, weights: Weights) -> Iterator[None]:
         """In the block, calls of the model's layers are divided over the current shard group.
+
+        A layer whose ``call`` somebody has replaced stays whole.
 
         Args:
             model: a part of the model.
-            values: id of each divided variable of the model -> its slices.
-            scope: of the pass.
+            weights: the slices of its divided variables.
         """
-        group = groups.current()
+        layers = [
+            layer
+            for _, layer in walk(model)
+            if id(layer) in self._ruled and ("call" not in vars(layer) or is_keyed(layer))
+        ]
+        with intercepted(layers, functools.partial(self.divided, weights=weights)):
+            yield
+
+    @contextlib.contextmanager
+    def regularized(self, model: keras.Model, weights: Weights) -> Iterator[None]:
+        """In the block, each shard computes its slice's part of a regularizer's loss."""
+        group, replaced = groups.current(), []
         assert group is not None
-        weights = Weights(values, self.splits, scope)
-        layers = [layer for _, layer in walk(model) if id(layer) in self._ruled]
-        with (
-            intercepted(layers, lambda layer, own: self._divided(layer, own, group, weights)),
-            _regularized(model, group, weights, self.splits),
-        ):
-            yield weights
+        try:
+            for variable in model.trainable_variables:
+                split = self.splits.get(id(variable))
+                if split is not None and type(variable.regularizer) in _SEPARABLE:
+                    replaced.append((variable, variable.regularizer))
+                    variable.regularizer = _OfSlices(variable, group, weights, split)
+            yield
+        finally:
+            for variable, regularizer in replaced:
+                variable.regularizer = regularizer
 
     def _choose(self, model: keras.Model) -> None:
         """Traces a model, whose first call of each layer chooses the layer's way."""
@@ -164,16 +177,19 @@ class ModelShards:
 
         def call(given: Any) -> Any:
             step, rows = tf.constant(0, tf.int64), tf.range(_EXAMPLES, dtype=tf.int64)
-            with groups.active(group), random_scope(step, rows), self.dividing(model, {}):
+            weights = Weights({}, self.splits)
+            with groups.active(group), random_scope(step, rows), self.dividing(model, weights):
                 return model(given, training=True)
 
         specs = inputs.specs(inputs.of(model), _EXAMPLES)
         blank.trace(model.variables, call, specs)
 
-    def _divided(
-        self, layer: Any, own: Callable[..., Any], group: ShardGroup, weights: Weights
-    ) -> Callable[..., Any]:
-        found = self._ruled[id(layer)]
+    def divided(self, layer: Any, own: Callable[..., Any], weights: Weights) -> Callable[..., Any]:
+        """A layer's ``call``, divided over the current shard group; ``own`` if it has no rule."""
+        found, group = self._ruled.get(id(layer)), groups.current()
+        if found is None:
+            return own
+        assert group is not None
 
         def call(*args: Any, **kwargs: Any) -> Any:
             divided = LayerCall(layer, found.kind, own, group, weights, self._parts, args, kwargs)
@@ -242,24 +258,6 @@ def _computes_alike(own: type, kind: type) -> bool:
 def _class(name: str) -> Any:
     """A layer's class; None: this version of Keras has none of this name."""
     return pkgutil.resolve_name(name) if ":" in name else getattr(keras.layers, name, None)
-
-
-@contextlib.contextmanager
-def _regularized(
-    model: keras.Model, group: ShardGroup, weights: Weights, splits: Mapping[int, Split]
-) -> Iterator[None]:
-    """In the block, each shard computes its slice's part of a regularizer's loss."""
-    replaced = []
-    try:
-        for variable in model.trainable_variables:
-            split = splits.get(id(variable))
-            if split is not None and type(variable.regularizer) in _SEPARABLE:
-                replaced.append((variable, variable.regularizer))
-                variable.regularizer = _OfSlices(variable, group, weights, split)
-        yield
-    finally:
-        for variable, regularizer in replaced:
-            variable.regularizer = regularizer
 
 
 class _OfSlices(keras.regularizers.Regularizer):

@@ -83,7 +83,7 @@ class PartsRule(ShardRule):
         return outputs
 
     def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
-        """Completes a smaller layer that was just made."""
+        """Completes a smaller layer before a call."""
 
     def run(self, call: LayerCall, way: Way) -> Any:
         """Calls the smaller layers."""
@@ -131,12 +131,11 @@ class PartsRule(ShardRule):
 
     def _part(self, call: LayerCall, way: Way, shard: int, shapes: Sequence[Any]) -> Part:
         def make() -> Part:
-            kind = call.kind
-            part = Part(kind, call.layer, self.changes(call.layer, way, shard), shapes)
-            self.prepare(call, part, way)
-            return part
+            return Part(call.kind, call.layer, self.changes(call.layer, way, shard), shapes)
 
-        return call.part(way, shard, make)
+        part = call.part(way, shard, make)
+        self.prepare(call, part, way)
+        return part
 
 
 @contextlib.contextmanager

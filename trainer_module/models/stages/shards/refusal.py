@@ -15,7 +15,11 @@ MOST = 0.5
 
 
 def check(
-    models: Sequence[keras.Model], count: int, divided: Collection[int], reasons: Mapping[str, str]
+    models: Sequence[keras.Model],
+    count: int,
+    divided: Collection[int],
+    reasons: Mapping[str, str],
+    allow_whole: bool = False,
 ) -> None:
     """Checks what is divided of each stage.
 
@@ -24,6 +28,7 @@ def check(
         count: number of shards.
         divided: ids of the divided variables.
         reasons: path of a layer that stays whole in spite of its rule -> why.
+        allow_whole: accept large layers that stay whole.
 
     Raises:
         SettingError: no layer of the model is divided, or a layer that stays whole has most of the
@@ -37,6 +42,8 @@ def check(
             "finds no layer to divide" + (f" ({known})" if known else ""),
             "parallel.shards: 1, with parallel.stages or parallel.replicas for the other devices",
         )
+    if allow_whole:
+        return
     largest = max(sum(math.prod(each.shape) for each in model.variables) for model in models)
     for model in models:
         for path, size in _whole(model, divided).items():

@@ -14,6 +14,7 @@ from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.stages import blank, graph_operations, inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost
 from stagecraft.trainer_module.models.stages.shards import group as groups
+from stagecraft.trainer_module.models.stages.shards.call import Weights
 from stagecraft.trainer_module.models.stages.shards.costs.counting import Counting
 from stagecraft.trainer_module.models.stages.shards.costs.repeats import Repeats
 from stagecraft.trainer_module.models.stages.shards.group import ALL_SHARDS, ONE_SHARD
@@ -95,7 +96,8 @@ class _Trace:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.group.begin()
-        with groups.active(self.group), random_scope(step, rows), shards.dividing(piece, {}):
+        weights = Weights({}, shards.splits)
+        with groups.active(self.group), random_scope(step, rows), shards.dividing(piece, weights):
             outputs = piece(hidden, training=False)
         self.flops.append(_of_shards(graph.get_operations()[before:], self.group.count))
         return outputs

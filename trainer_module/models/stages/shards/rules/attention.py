@@ -68,6 +68,16 @@ class AttentionRule(PartsRule):
             return {"num_query_heads": queries, "num_key_value_heads": heads}
         return {"num_heads": heads}
 
+    def run(self, call: LayerCall, way: Way) -> Any:
+        """Draws for all heads first, where Keras draws: its generators count calls."""
+        dropout, given = getattr(call.layer, "_dropout_layer", None), call.arguments
+        if dropout is not None and given.get("training") and random_state.current() is None:
+            heads = sum(way.splits["query/kernel"].sizes)
+            lengths = [tf.shape(given[name])[1] for name in ("query", "value")]
+            shape = tf.stack([tf.shape(given["query"])[0], heads, *lengths])
+            call.drawn = dropout(tf.ones(shape, dropout.compute_dtype), training=True)
+        return super().run(call, way)
+
     def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
         """The smaller layer drops what the layer would drop of its heads."""
         whole, own = getattr(call.layer, "_dropout_layer", None), way.splits["query/kernel"]
@@ -75,11 +85,13 @@ class AttentionRule(PartsRule):
             return
 
         def dropped(scores: tf.Tensor, training: bool = False) -> tf.Tensor:
-            if not training or random_state.current() is None:
+            factors = call.drawn
+            if training and random_state.current() is not None:
+                shape = [*tf.unstack(tf.shape(scores))]
+                shape[1] = sum(own.sizes)  # [batch, heads, queries, keys]
+                factors = whole.call(tf.ones(shape, scores.dtype), training=True)
+            if factors is None:
                 return scores
-            shape = [*tf.unstack(tf.shape(scores))]
-            shape[1] = sum(own.sizes)  # [batch, heads, queries, keys]
-            factors = whole.call(tf.ones(shape, scores.dtype), training=True)
             return scores * Split(1, own.sizes).cut(factors, part.shard)
 
         part.layer._dropout_layer.call = dropped
