@@ -288,11 +288,14 @@ class Session:
             setattr(checked, _KEY, True)
             setattr(model, name, checked)
 
-    def _build(self, name: str, batch: Any) -> None:
-        """Makes the variables before a step reads them; as in Keras, a trace of the step does."""
+    def _build(self, name: str, example: Any) -> None:
+        """Makes the variables before a step reads them; as in Keras, a trace of the step does.
+
+        Args:
+            example: a batch, or its ``tf.TensorSpec``.
+        """
         if any(not layer.built for layer in self.model._flatten_layers()):
-            step = functools.partial(self._own[name], batch)
-            tf.function(step, autograph=False).get_concrete_function()
+            tf.function(self._own[name], autograph=False).get_concrete_function(example)
         if not self._agree and self.peers.count > 1:
             self._agree = True
             self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
