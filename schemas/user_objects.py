@@ -48,7 +48,7 @@ def load(setting: str, dotted: str) -> Any:
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")
-        use = "its folder on PYTHONPATH" if absent else ""
+        use = "the module's folder on PYTHONPATH" if absent else ""
         raise SettingError(setting, dotted, f"cannot be imported: {said(error)}", use) from error
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]

@@ -1,7 +1,7 @@
 """Compares the speed of ``stagecraft.fit`` with ``keras.Model.fit`` on one device.
 
-    python benchmarks/engine/fit.py [--model cnn] [--model resnet20] [--rounds 5] [--examples 2560]
-                                    [--batch 128]
+    python benchmarks/engine/fit.py [--model cnn] [--model resnet20] [--model transformer]
+                                    [--rounds 5] [--examples 2560] [--batch 128]
 
 Both train the same Keras model on the same arrays in memory, with Adam and accuracy. A call trains
 two epochs; each side's seconds are those of its second epoch, since the first one traces. Rounds
@@ -23,6 +23,9 @@ import stagecraft as sc
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
 
+IDS, LENGTH, WIDTH = 1000, 32, 64
+"""Of the transformer: numbers of tokens, of tokens in a text, and of features."""
+
 
 class Clock(keras.callbacks.Callback):
     """Seconds of the last epoch."""
@@ -36,21 +39,23 @@ class Clock(keras.callbacks.Callback):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", action="append", help="default: cnn and resnet20")
+    parser.add_argument("--model", action="append", help="default: all of them")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--examples", type=int, default=2560)
     parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     print(f"{versions()}; images/s, median of {args.rounds} rounds of {args.examples} images")
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.examples, 32, 32, 3), np.float32)
+    images = rng.standard_normal((args.examples, 32, 32, 3), np.float32)
+    tokens = rng.integers(IDS, size=(args.examples, LENGTH))
     y = rng.integers(CLASSES, size=args.examples)
     found = {}
-    for name in args.model or ["cnn", "resnet20"]:
+    for name in args.model or ["cnn", "resnet20", "transformer"]:
+        x = tokens if name == "transformer" else images
         rates: dict[str, list[float]] = {"ours": [], "keras": []}
         for _ in range(args.rounds):
             for side in rates:
-                model = assemble(TrainSettings(model=name), ARGUMENTS)
+                model = make(name)
                 seconds = train(side, model, x, y, args.batch)
                 rates[side].append(args.examples / seconds)
         ratios = [a / b for a, b in zip(rates["ours"], rates["keras"], strict=True)]
@@ -61,6 +66,21 @@ def main() -> None:
         )
         found[f"{name}, batch {args.batch}: speed, Stagecraft / Keras"] = statistics.median(ratios)
     figures(higher=found)
+
+
+def make(name: str) -> keras.Model:
+    """A model of the pipeline, or two blocks of a transformer."""
+    if name != "transformer":
+        return assemble(TrainSettings(model=name), ARGUMENTS)
+    given = keras.Input((LENGTH,), dtype="int32")
+    hidden = keras.layers.Embedding(IDS, WIDTH)(given)
+    for _ in range(2):
+        attention = keras.layers.MultiHeadAttention(4, WIDTH // 4)(hidden, hidden)
+        hidden = keras.layers.LayerNormalization()(hidden + attention)
+        inner = keras.layers.Dense(4 * WIDTH, "gelu")(hidden)
+        hidden = keras.layers.LayerNormalization()(hidden + keras.layers.Dense(WIDTH)(inner))
+    pooled = keras.layers.GlobalAveragePooling1D()(hidden)
+    return keras.Model(given, keras.layers.Dense(CLASSES)(pooled))
 
 
 def train(side: str, model: keras.Model, x: np.ndarray, y: np.ndarray, batch: int) -> float:

@@ -24,7 +24,7 @@ from keras.src import backend
 # Not public; see the pins.
 from tensorflow.python.eager import record
 
-from stagecraft import copies
+from stagecraft import copies, keras_3
 from stagecraft.parallel_model import (
     draws,
     examination,
@@ -72,7 +72,7 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     Args:
         model: a Keras model, compiled or not, built or not. It stays the same object, with the same
             variables. Or a function that builds it, which this function calls when it has
-            connected with other processes.
+            connected with other processes; ``tf.keras`` is Keras 3 meanwhile.
         parallel: the topology; None: one device, as without this function. With several
             ``workers``, each process calls this function, and then ``fit``.
 
@@ -90,7 +90,8 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     check_settings(parallel)
     parallel, devices = connected(parallel)
     if builds(model):
-        model = model()
+        with keras_3.as_tf_keras():
+            model = model()
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
         raise refused_model(model)
     check_precision(parallel, model)

@@ -1,4 +1,4 @@
-"""TFX's taxi template with its own Trainer: three lines in its run_fn give it a topology."""
+"""TFX's taxi template with its own Trainer: a few lines in its run_fn give it a topology."""
 
 from __future__ import annotations
 
@@ -32,19 +32,31 @@ def project(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-@pytest.mark.full
-@pytest.mark.slow
-def test_three_lines(project: pathlib.Path) -> None:
+def run(project: pathlib.Path, title: str) -> None:
+    """Runs the template with the run_fn of a snippet, to a model that the Evaluator blesses."""
     file = project / "models" / "keras_model" / "model.py"
     before, line, _ = file.read_text().partition("\ndef run_fn(fn_args):\n")
     assert line
-    (run_fn,) = (each.text for each in snippets(PAGE.read_text()) if each.title)
+    (run_fn,) = (each.text for each in snippets(PAGE.read_text()) if each.title == title)
     file.write_text(f"{before}\n{run_fn}")
     ran(sys.executable, "local_runner.py", cwd=project)
-    (model,) = project.rglob("serving_model/*/saved_model.pb")  # the stock Evaluator blessed it
+    (model,) = project.rglob("serving_model/*/saved_model.pb")
     assert model.exists()
-    (run,) = project.rglob("Trainer/model_run/*")
-    notes = record.read(run)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_keras_own_fit(project: pathlib.Path) -> None:
+    run(project, "with_fit.py")
+    assert [*project.rglob("Trainer/model_run/*/train/events*")]
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_three_lines(project: pathlib.Path) -> None:
+    run(project, "model.py")
+    (folder,) = project.rglob("Trainer/model_run/*")
+    notes = record.read(folder)
     assert (notes["steps"], notes["topology"]["stages"]) == (100, 2)
     assert len(notes["topology"]["devices"]) == 4
     assert notes["best"]["binary_accuracy"] > 0.5

@@ -38,8 +38,8 @@ QUERIES = {"num_query_heads": 2, "num_key_value_heads": 1}
 POSITIONS = {"num_heads": 2, "max_sequence_length": 8}
 
 
-def task(kind: str, backbone: Any, **more: Any) -> keras.Model:
-    return getattr(hub.models, kind)(backbone=backbone, preprocessor=None, **more)
+def task(kind: str, backbone: Any, preprocessor: Any = None, **more: Any) -> keras.Model:
+    return getattr(hub.models, kind)(backbone=backbone, preprocessor=preprocessor, **more)
 
 
 def backbone(kind: str, **settings: Any) -> Any:
@@ -51,6 +51,19 @@ def with_head(kind: str, **settings: Any) -> keras.Model:
     inner = backbone(kind, **settings)
     hidden = inner.output["decoder_sequence_output"]
     return keras.Model(inner.input, keras.layers.Dense(50)(hidden))
+
+
+def vision(preprocessor: Any) -> keras.Model:
+    inner = backbone(
+        "ViT",
+        image_shape=(32, 32, 3),
+        patch_size=8,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        mlp_dim=32,
+    )
+    return task("ViTImageClassifier", inner, preprocessor, num_classes=3)
 
 
 def res_net() -> keras.Model:
@@ -115,23 +128,7 @@ MODELS: dict[str, tuple[Any, Any, Any]] = {
         TOKENS,
         LABELS,
     ),
-    "ViTImageClassifier": (
-        lambda: task(
-            "ViTImageClassifier",
-            backbone(
-                "ViT",
-                image_shape=(32, 32, 3),
-                patch_size=8,
-                num_layers=2,
-                num_heads=2,
-                hidden_dim=16,
-                mlp_dim=32,
-            ),
-            num_classes=3,
-        ),
-        IMAGES,
-        LABELS,
-    ),
+    "ViTImageClassifier": (lambda: vision(None), IMAGES, LABELS),
     "ResNetImageClassifier": (res_net, IMAGES, LABELS),
     "SegFormerImageSegmenter": (seg_former, IMAGES, DRAW.integers(0, 3, (6, 32, 32))),
     "MixtralCausalLM": (
@@ -195,3 +192,23 @@ def test_a_model_trains_as_on_one_device(name, monkeypatch):
         for one, other in zip(expected, values, strict=True):
             rounding = 1e-5 if name in FLOAT32 else 1e-9
             np.testing.assert_allclose(other, one, rtol=0, atol=rounding, err_msg=shown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["mirrored", "grid"])
+def test_a_preprocessor_is_mapped_over_the_data(topology):
+    def fitted(parallel: sc.Parallel | None) -> list[Any]:
+        keras.utils.set_random_seed(0)
+        converter = hub.layers.ViTImageConverter(image_size=(32, 32), scale=1 / 255)
+        model = vision(hub.models.ViTImageClassifierPreprocessor(converter))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=loss, metrics=["accuracy"])
+        if parallel is not None:
+            sc.parallelize(model, parallel)
+        pictures = np.random.default_rng(1).integers(0, 256, (6, 40, 48, 3), np.uint8)
+        history = model.fit(pictures, LABELS, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        return [*history.history.values(), *model.get_weights(), model.predict(pictures, verbose=0)]
+
+    expected, found = fitted(None), fitted(sc.Parallel(**TOPOLOGIES[topology]))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-9)
