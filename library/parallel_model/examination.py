@@ -7,15 +7,18 @@ layer assigns, may be a sum or a mean over the rows. What is neither cannot be d
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from keras.src import backend
 
 from stagecraft.parallel_model.parts import Part
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 
 _log = logging.getLogger(__name__)
 
@@ -154,6 +157,83 @@ class Kinds:
                     "topology divides each batch into parts",
                     f"assign a mean over the examples, or {_WHOLE}",
                 )
+
+
+class Call(NamedTuple):
+    """A call of a layer without inner layers."""
+
+    path: str
+    taken: list[Any]
+    given: list[Any]
+    losses: list[Any]
+
+
+@contextlib.contextmanager
+def watched(model: Any) -> Iterator[list[Call]]:
+    """In the block, the calls of the innermost layers are added to the list."""
+    paths = {id(layer): path for path, layer in walk(model) if not any(walk(layer))}
+    calls: list[Call] = []
+
+    def wrap(layer: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            known = len(_losses())
+            outputs = own(*args, **kwargs)
+            taken, given = _with_rows((args, kwargs)), _with_rows(outputs)
+            calls.append(Call(paths[id(layer)], taken, given, _losses()[known:]))
+            return outputs
+
+        return call
+
+    with intercepted([layer for _, layer in walk(model) if id(layer) in paths], wrap):
+        yield calls
+
+
+def undivided(whole: Sequence[Call], parts: Sequence[Call], divided: Sequence[Part]) -> str:
+    """The path of the first layer that computes something else in parts; empty: there is none.
+
+    Args:
+        whole: the calls for a batch.
+        parts: those for its parts, one after the other.
+        divided: the parts.
+    """
+    if any(tf.is_symbolic_tensor(each) for call in parts for each in call.given):
+        return ""  # compiled
+    shares = np.array([float(part.share(tf.float64)) for part in divided])
+
+    def equal(one: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
+        joined = [
+            tf.concat([x[: part.count] for x, part in zip(each, divided, strict=True)], 0)
+            for each in zip(*others, strict=True)
+        ]
+        return all(map(near, one, joined))
+
+    for place, call in enumerate(whole):
+        pieces = parts[place :: len(whole)]
+        if [each.path for each in pieces] != [call.path] * len(divided):
+            return ""
+        if equal(call.taken, [each.taken for each in pieces]) and not (
+            equal(call.given, [each.given for each in pieces])
+            and all(
+                _is_divided(one, np.array(others, float), shares)
+                for one, *others in zip(call.losses, *(e.losses for e in pieces), strict=True)
+            )
+        ):
+            return call.path
+    return ""
+
+
+def _is_divided(one: Any, others: np.ndarray, shares: np.ndarray) -> bool:
+    return any(near(one, value, one.dtype) for value in (others.sum(), (others * shares).sum()))
+
+
+def _losses() -> list[Any]:
+    scope = backend.get_stateless_scope() if backend.in_stateless_scope() else None
+    return list(getattr(scope, "losses", None) or ())
+
+
+def _with_rows(values: Any) -> list[Any]:
+    leaves = tf.nest.flatten(values)
+    return [each for each in leaves if isinstance(each, tf.Tensor) and each.shape.rank]
 
 
 def term(

@@ -199,7 +199,7 @@ class _Result(NamedTuple):
 class _Examined(BaseException):
     """Leaves a step whose model call has been examined; no ``except Exception`` stops it."""
 
-    def __init__(self, found: examination.Found):
+    def __init__(self, found: Any):
         super().__init__()
         self.found = found
 
@@ -212,7 +212,8 @@ class Session:
         self._own: dict[str, Any] = {}
         self._before: dict[str, Any] = {}
         self._placement: Placement | None = None
-        self._runs = self._examines = self._training = False
+        self._runs = self._training = False
+        self._examines: Callable[[Any, Any], Any] | None = None
         self._called = self._agree = False
         self._kinds = examination.Kinds()
         self._batches = {True: 0, False: 0}
@@ -339,14 +340,27 @@ class Session:
                 reduce_retracing=True,
             )
         found = self._traced[training](batch)
-        if found is not None:
+        if found is None:
+            return
+        try:
             self._kinds.learn(found, training, self.model)
+        except ModelRefusedError as error:
+            path = self._examined(step, training, batch, self._undivided)
+            if path:
+                raise ModelRefusedError(path, error.reason, error.suggestion) from None
+            raise
 
-    def _examined(self, step: Callable[[Any], Any], training: bool, batch: Any) -> Any:
-        """The model's call in a step, whole and in parts; None: the step does not call it."""
+    def _examined(
+        self,
+        step: Callable[[Any], Any],
+        training: bool,
+        batch: Any,
+        examine: Callable[[Any, Any], Any] | None = None,
+    ) -> Any:
+        """What ``examine`` finds in the model's call in a step; None: the step does not call it."""
         before = self._training, self._runs
         peers, self.peers = self.peers, Workers()
-        self._training, self._runs, self._examines = training, True, True
+        self._training, self._runs, self._examines = training, True, examine or self._both
         try:
             with keras.StatelessScope():  # the step changes nothing
                 step(batch)
@@ -354,7 +368,7 @@ class Session:
             return stop.found
         finally:
             self._training, self._runs = before
-            self._examines, self.peers = False, peers
+            self._examines, self.peers = None, peers
         return None
 
     def _step(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -389,7 +403,7 @@ class Session:
         try:
             self._prepare(args, kwargs)
             if self._examines:
-                raise _Examined(self._both(args, kwargs))
+                raise _Examined(self._examines(args, kwargs))
             self._called = True
             own = self.parallel.parts // self.workers.count
             first, count = self.peers.number * own, self.peers.count * own
@@ -646,15 +660,20 @@ class Session:
             with tf.device(self._home(variable)), backend.AutocastScope(None):
                 variable.assign(value)
 
+    def _undivided(self, args: Any, kwargs: Any) -> str:
+        """The path of the layer that cannot be computed in parts; empty: it is not known."""
+        with _frozen(self.model), examination.watched(self.model) as whole:
+            self._results(args, kwargs, range(1), 1)
+        count = self.parallel.parts
+        with _frozen(self.model), examination.watched(self.model) as of_parts:
+            divided, _ = self._results(args, kwargs, range(count), count)
+        return examination.undivided(whole, of_parts, divided)
+
     def _both(self, args: Any, kwargs: Any) -> examination.Found:
         """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
 
-        def frozen(_: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda inputs, training=None, mask=None: call(inputs, training=False, mask=mask)
-
-        layers = [layer for _, layer in normalizations(self.model)]
         outcomes = []
-        with intercepted(layers, frozen):
+        with _frozen(self.model):
             for count in (1, 1, self.parallel.parts):
                 divided, results = self._results(args, kwargs, range(count), count)
                 _same_number(self.model, results)
@@ -677,6 +696,17 @@ class Session:
                 )
         before = {str(key): value for key, (_, _, value) in _updates(results).items()}
         return examination.Found(outcomes[0], outcomes[1], outcomes[2], before)
+
+
+@contextlib.contextmanager
+def _frozen(model: Any) -> Iterator[None]:
+    """In the block, normalizations compute with their averages."""
+
+    def frozen(_: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda inputs, training=None, mask=None: call(inputs, training=False, mask=mask)
+
+    with intercepted([layer for _, layer in normalizations(model)], frozen):
+        yield
 
 
 def _tensors(value: pins.Value) -> Sequence[tf.Tensor]:

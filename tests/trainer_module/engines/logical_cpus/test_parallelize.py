@@ -322,6 +322,32 @@ def test_what_needs_all_rows_is_refused(make):
     assert model.optimizer.iterations == 0
 
 
+class Centered(layers.Layer):
+    """Subtracts the mean over the rows."""
+
+    def call(self, inputs):
+        return inputs - ops.mean(inputs, axis=0, keepdims=True)
+
+
+class OfMean(layers.Layer):
+    """Adds a penalty of the mean over the rows."""
+
+    def call(self, inputs):
+        self.add_loss(ops.sum(ops.square(ops.mean(inputs, axis=0))))
+        return inputs
+
+
+@pytest.mark.parametrize("kind", [Centered, OfMean])
+def test_the_layer_that_needs_all_rows_is_named(kind):
+    inner = keras.Sequential([layers.Dense(4), kind(name="culprit")], name="inner")
+    model = keras.Sequential([keras.Input((6, 6, 2)), layers.Flatten(), inner, layers.Dense(3)])
+    model.compile("sgd", cross_entropy())
+    sc.parallelize(model, MIRRORED)
+    with pytest.raises(ModelRefusedError) as caught:
+        model.fit(IMAGES, LABELS, batch_size=5, verbose=0)
+    assert caught.value.part == "inner/culprit"
+
+
 def test_a_second_derivative_is_refused():
     class Twice(OwnStep):
         def train_step(self, data):
