@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import keras
 import tensorflow as tf
@@ -16,7 +16,7 @@ from stagecraft.fitting.backup import Backup
 from stagecraft.fitting.history import History
 from stagecraft.fitting.work import COMPILED, Work, chosen
 from stagecraft.parallel_model import session
-from stagecraft.parallel_model.lockstep import is_built
+from stagecraft.parallel_model.lockstep import acts_on_batches, is_built
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.processes import local
@@ -24,6 +24,10 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+STEPS = 16
+"""Steps in one call of TensorFlow that ``steps_per_execution="auto"`` chooses."""
 
 
 class Arguments(TypedDict, total=False):
@@ -55,6 +59,7 @@ def fit(
     metrics: Any = None,
     loss_weights: Any = None,
     weighted_metrics: Any = None,
+    steps_per_execution: int | Literal["auto"] | None = None,
     parallel: ParallelSettings | None = None,
     seed: int | None = None,
     checkpoint_dir: str | None = None,
@@ -73,6 +78,9 @@ def fit(
         loss: of ``compile``, as are ``optimizer``, ``metrics``, ``loss_weights`` and
             ``weighted_metrics``. If all of them are None, the model is compiled. An optimizer of
             None is that of the model, or ``adam``.
+        steps_per_execution: steps in one call of TensorFlow, as in ``compile``. ``"auto"``: several
+            if no callback looks at batches, which is faster for small models. None: that of the
+            model.
         parallel: the topology; None: that of the model, which is one device at first.
         seed: of Python, NumPy and TensorFlow during the call; None: they stay as they are.
         checkpoint_dir: folder that keeps weights, optimizer and history after each epoch. A call
@@ -96,7 +104,9 @@ def fit(
         session.check_settings(parallel)
     if checkpoint_dir is not None:
         _check_folder(pathlib.Path(checkpoint_dir))
-    work = Fitting(model, parallel, compiled, seed, x, y, arguments, checkpoint_dir)
+    work = Fitting(
+        model, parallel, compiled, seed, x, y, arguments, checkpoint_dir, steps_per_execution
+    )
     if parallel is not None and local.are_needed(parallel):
         work.prepare()
         return processes.run(work)
@@ -111,6 +121,7 @@ class Fitting(Work):
     y: Any
     arguments: Arguments
     checkpoint_dir: str | None
+    steps_per_execution: int | Literal["auto"] | None
 
     def prepare(self) -> None:
         """Makes the variables of a given model, so that it can take those of a copy.
@@ -145,6 +156,7 @@ class Fitting(Work):
                 several = backup.around(several)
             if several:
                 arguments["callbacks"] = several
+            self._set_steps(model, several)
             try:
                 found = model.fit(self.x, self.y, **arguments)
             finally:
@@ -152,6 +164,14 @@ class Fitting(Work):
             earlier = {} if backup is None else backup.earlier
             own = session.session_of(model)
             return History.of(found, model, None if own is None else own.topology, earlier)
+
+    def _set_steps(self, model: Any, callbacks: Sequence[Any]) -> None:
+        steps = self.steps_per_execution
+        if steps == "auto":
+            steps = 1 if any(map(_looks_at_batches, callbacks)) else STEPS
+        if steps is not None and steps != model.steps_per_execution:
+            model.steps_per_execution = steps
+            model.train_function = model.test_function = model.predict_function = None
 
     def _build(self, model: Any) -> None:
         """Makes the variables, so that they can be restored; Keras does it in the first step."""
@@ -189,6 +209,11 @@ class Fitting(Work):
 
 def _inputs(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple) else batch
+
+
+def _looks_at_batches(callback: Any) -> bool:
+    frequencies = (getattr(callback, name, "epoch") for name in ("save_freq", "update_freq"))
+    return acts_on_batches(callback) or any(each != "epoch" for each in frequencies)
 
 
 def _check_folder(path: pathlib.Path) -> None:

@@ -75,7 +75,7 @@ class _Following(keras.callbacks.Callback):
     def __init__(self, workers: Any, callbacks: Any):
         super().__init__()
         self._workers = workers
-        self._after_batches = any(map(_acts_on_batches, callbacks))
+        self._after_batches = any(map(acts_on_batches, callbacks))
 
     def _follow(self, *_: Any) -> None:
         model = self.model
@@ -140,7 +140,8 @@ _ONLY_READ = (
 )
 
 
-def _acts_on_batches(callback: Any) -> bool:
+def acts_on_batches(callback: Any) -> bool:
+    """Whether a callback does something before or after batches that a training may depend on."""
     if type(callback) in _ONLY_READ:
         return False
     base = keras.callbacks.Callback

@@ -268,6 +268,27 @@ def test_datasets():
     assert len(history.epoch) == 2
 
 
+def test_several_steps_in_one_call():
+    x, y = draw(23, 5), labels(23)
+
+    def trained(**more):
+        keras.utils.set_random_seed(1)
+        model, options = mlp(), {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0}
+        history = sc.fit(model, x, y, loss=classes(), optimizer="adam", **options, **more)
+        return model.steps_per_execution, [*history.history["loss"], *model.get_weights()]
+
+    seen = []
+    looks = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(batch)
+    )
+    (one, expected), (auto, found) = trained(), trained(steps_per_execution="auto")
+    assert (one, auto) == (1, 16)
+    assert trained(steps_per_execution="auto", callbacks=[looks])[0] == 1
+    assert len(seen) == 12
+    for own, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, own, rtol=1e-12)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_several_outputs(weighted):
     inputs = keras.Input((5,))

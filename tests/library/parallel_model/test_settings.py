@@ -63,7 +63,7 @@ def test_callbacks_that_act_on_batches():
         def on_train_batch_end(self, batch, logs=None):
             self.model.stop_training = True
 
-    acts = lockstep._acts_on_batches
+    acts = lockstep.acts_on_batches
     assert acts(keras.callbacks.LambdaCallback(on_train_batch_end=act))
     assert acts(Saves("a.keras"))
     assert acts(keras.callbacks.TerminateOnNaN())
