@@ -215,7 +215,8 @@ def pinned(
             with record.stop_recording():
                 copies = list(map(tf.identity, given))
             keeps = recording and not remat
-            tape = tf.GradientTape(watch_accessed_variables=False) if keeps else None
+            # Persistent: the tape outside may be.
+            tape = tf.GradientTape(True, watch_accessed_variables=False) if keeps else None
             inner, made = forward(tape, copies)
             with record.stop_recording():
                 outputs = list(map(tf.identity, made))

@@ -41,6 +41,7 @@ from stagecraft.parallel_model.sliced import Sliced
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages.shards import group as groups
@@ -107,6 +108,8 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
         earlier.detach()
     if parallel.devices_per_worker * parallel.parts > 1 or parallel.remat or parallel.jit:
         Session(model, parallel, devices).attach()
+    elif earlier is not None:
+        updates.gather(model, devices.device(0, 0))
     return model
 
 
@@ -280,6 +283,10 @@ class Session:
                 model.name,
             )
             model.jit_compile = False
+        if self._placement is not None and getattr(model, "optimizer", None) is not None:
+            updates.move_state(model.optimizer, self._home)
+        if self._shards is not None:
+            self._shards.forget_parts()
         self._own[f"make_{name}"](force=force)
         function = getattr(model, name)
         if function is not None and not hasattr(function, _KEY):
@@ -297,10 +304,16 @@ class Session:
             example: a batch, or its ``tf.TensorSpec``.
         """
         if any(not layer.built for layer in self.model._flatten_layers()):
-            tf.function(self._own[name], autograph=False).get_concrete_function(example)
+            step = self._taking_optionals(self._own[name])
+            tf.function(step, autograph=False).get_concrete_function(example)
         if not self._agree and self.peers.count > 1:
             self._agree = True
             self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
+
+    def _taking_optionals(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A step that takes None as datasets have it: ``tf.experimental.Optional``."""
+        convert = getattr(self.model, "_autoconvert_optionals", None)
+        return step if convert is None else convert(step)
 
     def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
         """In place of ``predict_function``."""
@@ -332,7 +345,7 @@ class Session:
         if number not in _EXAMINED and not is_new and self._kinds.are_known(training):
             return
         self._sizes.add((training, size))
-        step = self._own["train_step" if training else "test_step"]
+        step = self._taking_optionals(self._own["train_step" if training else "test_step"])
         if training not in self._traced:
             self._traced[training] = tf.function(
                 functools.partial(self._examined, step, training),
@@ -361,8 +374,9 @@ class Session:
         before = self._training, self._runs
         peers, self.peers = self.peers, Workers()
         self._training, self._runs, self._examines = training, True, examine or self._both
+        optimizer = getattr(self.model, "optimizer", None)
         try:
-            with keras.StatelessScope():  # the step changes nothing
+            with keras.StatelessScope(), updates.idle(optimizer):  # the step changes nothing
                 step(batch)
         except _Examined as stop:
             return stop.found
@@ -378,8 +392,6 @@ class Session:
         try:
             self.peers.same(args)
             optimizer = getattr(self.model, "optimizer", None) if self._training else None
-            if self._placement is not None:
-                updates.move_state(optimizer, self._home)
             with tf.device(self._loss_device), updates.at_home(optimizer, self._home):
                 result = self._own[name](*args, **kwargs)
         finally:
@@ -428,10 +440,11 @@ class Session:
             backend.compute_output_spec(self._own["call"], *args, **kwargs)
         if self.parallel.parts > 1:
             _check(model)
-        self._placement = Placement(model, self.parallel)
+        placement = Placement(model, self.parallel)
         if self.parallel.shards > 1:
             trace = functools.partial(self._trace, args, kwargs)
             self._shards = ModelShards([model], self.parallel.shards, trace, allow_whole=True)
+        self._placement = placement
         self._home_of = self._chosen_homes()
         for variable in model.variables:
             updates.move(variable, self._home(variable))
@@ -467,6 +480,8 @@ class Session:
         return found
 
     def _home(self, variable: Any) -> str:
+        if self._placement is None:  # the step does not call the model
+            return self._loss_device
         return self._home_of.get(id(variable)) or self._device(0, variable)
 
     def _device(self, replica: int, variable: Any, shard: int = 0) -> str:
@@ -483,7 +498,7 @@ class Session:
             return call
         devices = [self.topology.device(replica, stage, number) for number in range(shards.count)]
         group = [functools.partial(tf.device, device) for device in devices]
-        is_own = "call" not in vars(unit)
+        is_own = not is_replaced(unit)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             weights = pins.SlicedWeights(shards.splits)
@@ -531,8 +546,15 @@ class Session:
 
         def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
             stage = stages[id(unit)]
-            call = self._over_shards(unit, call, replica, stage)
-            return pins.pinned(call, self.topology.device(replica, stage), scope, **options)
+            device = self.topology.device(replica, stage)
+            over_shards = self._over_shards(unit, call, replica, stage)
+            placed = pins.pinned(over_shards, device, scope, **options)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                inside = isinstance(backend.get_stateless_scope(), pins.Pinned)
+                return (call if inside else placed)(*args, **kwargs)  # of another unit
+
+            return run
 
         with tf.device(self.topology.device(replica, 0)), intercepted(units, wrap):
             yield self._own["call"]

@@ -88,6 +88,7 @@ def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
         strategy=parallel.strategy,
         devices=tuple(topologies.choose(parallel)),
         stages=parallel.stages,
+        shards=parallel.shards,
         workers=parallel.workers,
         worker=joined.worker,
     )

@@ -77,6 +77,12 @@ def is_keyed(layer: Any) -> bool:
     return type(layer).call in _DRAWS
 
 
+def is_replaced(layer: Any) -> bool:
+    """Whether somebody other than :func:`key_layers` has replaced a layer's ``call``."""
+    call = vars(layer).get("call")
+    return call is not None and not hasattr(call, "keyed")
+
+
 def draws_itself(layer: Any) -> bool:
     """Whether Keras, not this module, draws the layer's random numbers."""
     if is_keyed(layer):
@@ -95,6 +101,7 @@ def _keyed(layer: Any, draw: _Draw, name: str) -> Callable[..., tf.Tensor]:
             return own(inputs, training=training)
         return draw(layer, inputs, current, current.key(name))
 
+    call.keyed = True  # type: ignore[attr-defined]
     return call
 
 

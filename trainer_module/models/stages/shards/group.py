@@ -85,7 +85,8 @@ class ShardGroup:
         @tf.custom_gradient
         def once(*given: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
             floats = [each for each in given if each.dtype.is_floating]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
+            # Persistent: the tape outside may be.
+            with tf.GradientTape(True, watch_accessed_variables=False) as tape:
                 tape.watch(floats)
                 outputs = part(*given)
 
@@ -104,15 +105,16 @@ class ShardGroup:
 
         If the shards have copies of what a unary op takes, each computes the op for itself.
         """
-        if id(tensor) not in self._copied:
-            source = self._copied_source(tensor)
-            made = (
-                self._send(tensor)
-                if source is None
-                else self._everywhere(_again(tensor.op), self.copies(source))
-            )
+        if id(tensor) in self._copied:
+            return self._copied[id(tensor)][1]
+        source = self._copied_source(tensor)
+        if source is None:
+            made = self._send(tensor)
+        else:
+            made = self._everywhere(_again(tensor.op), self.copies(source))
+        if source is None or _is_here(tensor):
             self._copied[id(tensor)] = tensor, made
-        return self._copied[id(tensor)][1]
+        return made
 
     def _copied_source(self, tensor: Any) -> tf.Tensor | None:
         """What a unary op takes, if the shards have copies of it, or can make them of others."""
@@ -157,7 +159,8 @@ class ShardGroup:
         if before is None:
             return None
         made = self.map(_again(tensor.op), before)
-        self._known[id(tensor)] = tensor, made
+        if _is_here(tensor):
+            self._known[id(tensor)] = tensor, made
         return made
 
 
@@ -201,6 +204,11 @@ def unary_input(tensor: Any) -> tf.Tensor | None:
         return None
     # A user's gradient_override_map.
     return None if "_gradient_op_type" in op.node_def.attr else op.inputs[0]
+
+
+def _is_here(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is of the current graph: a branch of a condition has a graph of its own."""
+    return tensor.graph is tf.compat.v1.get_default_graph()
 
 
 def _again(op: tf.Operation) -> Callable[[int, tf.Tensor], tf.Tensor]:

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.layers.dropout import is_keyed
+from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages import blank, inputs
@@ -122,6 +122,10 @@ class ModelShards:
                 variables = {below(layer, each): each for each in layer.variables}
                 self.splits |= {id(variables[name]): way.splits[name] for name in way.splits}
 
+    def forget_parts(self) -> None:
+        """Lets the next calls make smaller layers anew, as layers are then."""
+        self._parts.clear()
+
     def entries(self, variable: keras.Variable) -> list[Any]:
         """What the shards hold of a variable: a slice each, or the first one the variable."""
         split = self.splits.get(id(variable))
@@ -148,9 +152,7 @@ class ModelShards:
             weights: the slices of its divided variables.
         """
         layers = [
-            layer
-            for _, layer in walk(model)
-            if id(layer) in self._ruled and ("call" not in vars(layer) or is_keyed(layer))
+            layer for _, layer in walk(model) if id(layer) in self._ruled and not is_replaced(layer)
         ]
         with intercepted(layers, functools.partial(self.divided, weights=weights)):
             yield
@@ -196,7 +198,10 @@ class ModelShards:
             if id(layer) not in self._ways:
                 self._ways[id(layer)] = self._way(found, divided)
             way = self._ways[id(layer)]
-            return own(*args, **kwargs) if way is None else found.rule.run(divided, way)
+            # A layer may have got an adapter or another activation since.
+            if way is None or found.rule.obstacle(layer, group.count):
+                return own(*args, **kwargs)
+            return found.rule.run(divided, way)
 
         return call
 
@@ -234,8 +239,8 @@ def _constrained(weight: keras.Variable) -> bool:
 def _rule(layer: Any) -> tuple[ShardRule, type[keras.Layer]] | None:
     """The rule for a layer, and the class that the rule names; None: there is none."""
     parts = [layer, *(inner for _, inner in walk(layer))]
-    if any("call" in vars(each) and not is_keyed(each) for each in parts):
-        return None  # a user has replaced it
+    if any(map(is_replaced, parts)):
+        return None
     for rule in registries.SHARD_RULES.entries():
         for name in rule.layers:
             kind = _class(name)

@@ -70,13 +70,17 @@ class AttentionRule(PartsRule):
 
     def run(self, call: LayerCall, way: Way) -> Any:
         """Draws for all heads first, where Keras draws: its generators count calls."""
-        dropout, given = getattr(call.layer, "_dropout_layer", None), call.arguments
-        if dropout is not None and given.get("training") and random_state.current() is None:
+        dropout: Any = getattr(call.layer, "_dropout_layer", None)
+        given, rate = call.arguments, getattr(dropout, "rate", 0)
+        if rate and given.get("training") and random_state.current() is None:
             heads = sum(way.splits["query/kernel"].sizes)
             lengths = [tf.shape(given[name])[1] for name in ("query", "value")]
             shape = tf.stack([tf.shape(given["query"])[0], heads, *lengths])
             call.drawn = dropout(tf.ones(shape, dropout.compute_dtype), training=True)
-        return super().run(call, way)
+        try:
+            return super().run(call, way)
+        finally:
+            call.drawn = None
 
     def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
         """The smaller layer drops what the layer would drop of its heads."""
