@@ -294,10 +294,9 @@ def compare(
 
 
 def _mapped(function: Callable[[str], _T], names: Iterable[str], *, remote: bool) -> list[_T]:
-    """The results for all names; a store is asked for several at once."""
-    if not remote:
-        return [function(name) for name in names]
-    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
+    """The results for all names, in threads: digests leave Python's lock to the others."""
+    threads = _REQUESTS if remote else os.cpu_count() or 1
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, names))
 
 
