@@ -14,11 +14,7 @@ import sys
 import types
 from typing import Any
 
-for _name in ("jax", "requests"):  # Keras's tests import them, and few of them need them
-    if importlib.util.find_spec(_name) is None:
-        sys.modules[_name] = types.ModuleType(_name)
-
-import stagecraft as sc  # noqa: E402
+import stagecraft as sc
 
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("STAGECRAFT_TOPOLOGY") or "{}")
 
@@ -29,6 +25,10 @@ if SETTINGS:
 
 import keras  # noqa: E402
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer  # noqa: E402
+
+for _name in ("jax", "requests"):  # Keras's tests import them, and few of them need them
+    if importlib.util.find_spec(_name) is None:
+        sys.modules[_name] = types.ModuleType(_name)
 
 
 def _wrap(name: str) -> None:
