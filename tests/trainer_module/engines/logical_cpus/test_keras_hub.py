@@ -1,6 +1,6 @@
 """Models of KerasHub, as their users take them, held against Keras on one device.
 
-``pip install --no-deps keras-hub==0.21.1 kagglehub==0.3.12`` gives them.
+``pip install --no-deps keras-hub==0.21.1 kagglehub==0.3.12 tensorflow-text==2.16.1`` gives them.
 """
 
 from __future__ import annotations
@@ -197,6 +197,8 @@ def test_a_model_trains_as_on_one_device(name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["mirrored", "grid"])
 def test_a_preprocessor_is_mapped_over_the_data(topology):
+    pytest.importorskip("tensorflow_text")
+
     def fitted(parallel: sc.Parallel | None) -> list[Any]:
         keras.utils.set_random_seed(0)
         converter = hub.layers.ViTImageConverter(image_size=(32, 32), scale=1 / 255)
