@@ -7,7 +7,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft import given, messages
+from stagecraft import given
+from stagecraft.schemas.base_settings import readable
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
@@ -46,7 +47,7 @@ class Arguments:
         Raises:
             UserError: a setting is invalid.
         """
-        with messages.readable():
+        with readable():
             return TrainingSettings.from_flat(self.flat)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import UserError, setting_error
 
 LARGEST = 2**63 - 1
 """Largest integer of ML Metadata, TensorFlow and Kubernetes (int64)."""
@@ -51,3 +54,22 @@ class Settings(BaseModel):
             if isinstance(item, str):
                 secrets.refuse_in_address(item, cls.credentials_advice)
         return value
+
+
+@contextlib.contextmanager
+def readable(section: str = "") -> Iterator[None]:
+    """Raises pydantic's first error as a UserError; ``section``: of the settings in the block."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors()[0]
+        own = setting_error(problem)
+        if own is not None:
+            raise own from None
+        setting = ".".join([*filter(None, [section]), *map(str, problem["loc"])])
+        value = f"{problem['input']}: " if problem["loc"] else ""
+        raise UserError(
+            f"{setting}: {value}{problem['msg'].removeprefix('Value error, ')}",
+            setting=setting,
+            value=problem.get("input"),
+        ) from None

@@ -73,7 +73,7 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """As :func:`check_empty`, for an executor: renames the folders, which TFX would remove."""
+    """Renames the folders that :func:`check_empty` refuses; TFX would remove them."""
     from tfx.dsl.io import fileio
 
     for folder in _filled(outputs):

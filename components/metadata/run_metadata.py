@@ -17,7 +17,7 @@ _RUN = "pipeline_run"  # TFX's type of a run's context
 
 
 class RunMetadata:
-    """What a store holds of one run. Each property is read when it is first asked for."""
+    """The metadata of one run in a store. Each property is read when it is first asked for."""
 
     def __init__(
         self, store: ml_metadata.MetadataStore, context: metadata_store_pb2.Context

@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft import given, messages
+from stagecraft import given
 from stagecraft.estimator import feature_columns, heads, optimizers
 from stagecraft.estimator.canned_model import CannedModel
 from stagecraft.estimator.feature_columns import FeatureColumn
 from stagecraft.estimator.optimizers import Optimizer
+from stagecraft.schemas.base_settings import readable
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.table import Table
@@ -64,7 +65,7 @@ class Canned:
             train: more settings of ``train``, such as ``steps``; they go before ``train_settings``.
         """
         names = {"model": given.put("model", self.model)}
-        with messages.readable():
+        with readable():
             return TrainingSettings.model_validate(
                 {
                     "task": {"name": given.put("task", self.task)},

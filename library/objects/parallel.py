@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.messages import readable
+from stagecraft.schemas.base_settings import readable
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 

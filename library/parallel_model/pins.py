@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -20,7 +20,6 @@ from keras.src.backend.common import global_state
 from tensorflow.python.eager import record
 
 from stagecraft.parallel_model import draws
-from stagecraft.parallel_model.sliced import Sliced
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.scope import assigned_value
 from stagecraft.trainer_module.models.stages import remat as recomputation
@@ -29,7 +28,23 @@ from stagecraft.trainer_module.models.stages.shards.split import Split
 
 Call = Callable[..., Any]
 Value = Any
-"""A tensor, or :class:`~stagecraft.parallel_model.sliced.Sliced`."""
+"""A tensor, or :class:`Sliced`."""
+
+
+class Sliced(NamedTuple):
+    """The slices of a variable's value."""
+
+    tensors: Sequence[tf.Tensor]
+    axis: int
+
+    def whole(self) -> tf.Tensor:
+        """The value, on the current device."""
+        return tf.concat(list(map(tf.identity, self.tensors)), self.axis)
+
+
+def tensors(value: Value) -> Sequence[tf.Tensor]:
+    """The tensor, or those of the slices."""
+    return value.tensors if isinstance(value, Sliced) else [value]
 
 
 class SecondDerivativeError(UserError):
@@ -112,11 +127,12 @@ class Pinned(Scope):
 
     def _copy(self, key: int, value: Value, is_trained: bool) -> Value:
         graph = contextlib.nullcontext if self._graph is None else self._graph.as_default
-        tensors = value.tensors if isinstance(value, Sliced) else [value]
         copies = []
-        for shard, tensor in enumerate(tensors):
+        for shard, tensor in enumerate(tensors(value)):
             # A slice stays on its device.
-            device = tf.device(tensor.device) if len(tensors) > 1 else contextlib.nullcontext()
+            device = (
+                tf.device(tensor.device) if isinstance(value, Sliced) else contextlib.nullcontext()
+            )
             with graph(), device, record.stop_recording():
                 copy = tf.identity(tensor)
             copies.append(copy)
@@ -359,6 +375,34 @@ def total(gradients: Sequence[Any]) -> Any:
             gradients[0].dense_shape,
         )
     return tf.add_n([tf.identity(tf.convert_to_tensor(each)) for each in gradients])
+
+
+def joined_gradient(slices: Sequence[Any], split: Split, like: tf.Tensor) -> Any:
+    """The gradient of a value, from those of its slices; None: nothing uses it.
+
+    It is sparse if those of the slices are: see :func:`total`.
+
+    Args:
+        slices: a gradient for each slice, or None.
+        like: the value.
+    """
+    if all(each is None for each in slices):
+        return None
+    if all(isinstance(each, tf.IndexedSlices) for each in slices) and split.axis < 2:
+        values, indices = [each.values for each in slices], [each.indices for each in slices]
+        shape = tf.shape(like, out_type=indices[0].dtype)
+        if split.axis == 1:  # each has looked up the same rows
+            return tf.IndexedSlices(tf.concat(values, axis=-1), indices[0], shape)
+        begins = [sum(split.sizes[:shard]) for shard in range(len(slices))]
+        moved = [own + tf.cast(b, own.dtype) for own, b in zip(indices, begins, strict=True)]
+        return tf.IndexedSlices(tf.concat(values, 0), tf.concat(moved, 0), shape)
+    dense = [
+        tf.zeros(split.shape(like.shape, shard), like.dtype)
+        if each is None
+        else tf.convert_to_tensor(each)
+        for shard, each in enumerate(slices)
+    ]
+    return tf.concat(dense, split.axis)
 
 
 def _same_lookups(indices: Sequence[tf.Tensor]) -> bool:

@@ -31,13 +31,11 @@ from stagecraft.parallel_model import (
     lockstep,
     parts,
     pins,
-    sliced,
     updates,
     workers,
 )
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
-from stagecraft.parallel_model.sliced import Sliced
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
@@ -583,7 +581,7 @@ class Session:
             if id(variable) in trained and values[place].dtype.is_floating
         ]
         homes = [self._home(variables[place]) for place in places]
-        sent = [_tensors(of_part[place]) for of_part in spread for place in places]
+        sent = [pins.tensors(of_part[place]) for of_part in spread for place in places]
         peers = self.peers
 
         def backward(*incoming: Any) -> list[tf.Tensor | None]:
@@ -594,7 +592,9 @@ class Session:
                 split = splits.get(id(variables[place]))
                 with tf.device(home):
                     own = [
-                        each[0] if split is None else sliced.gradient(each, split, values[place])
+                        each[0]
+                        if split is None
+                        else pins.joined_gradient(each, split, values[place])
                         for each in arrived[number :: len(places)]
                     ]
                     own = [each for each in own if each is not None]
@@ -629,7 +629,7 @@ class Session:
                 own = split.cut(value, shard)
             with tf.device(self._device(replica, variable, shard)):
                 slices.append(tf.identity(own))
-        return Sliced(slices, split.axis)
+        return pins.Sliced(slices, split.axis)
 
     def _joined(self, divided: Sequence[Part], results: Sequence[_Result]) -> Any:
         if self.parallel.parts == 1 or len(results) == self.peers.count == 1:
@@ -729,10 +729,6 @@ def _frozen(model: Any) -> Iterator[None]:
 
     with intercepted([layer for _, layer in normalizations(model)], frozen):
         yield
-
-
-def _tensors(value: pins.Value) -> Sequence[tf.Tensor]:
-    return value.tensors if isinstance(value, Sliced) else [value]
 
 
 def _bytes(variable: Any) -> int:

@@ -78,7 +78,7 @@ class Toleration(Settings):
 
 
 class PodSettings(Settings):
-    """What a pod gets."""
+    """Resources and settings of a pod."""
 
     image: Image | None = Field(
         None, description="container image instead of kubeflow.image, preferably by its digest"

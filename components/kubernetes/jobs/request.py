@@ -58,7 +58,7 @@ class JobRequest:
     """The roles that never end by themselves (parameter_server's workers and ps)."""
     max_restarts: int = 3  # of a lost process
     pod: PodSettings = dataclasses.field(default_factory=PodSettings)
-    """What each pod gets; a ps gets no GPUs, an evaluator one."""
+    """Resources of each pod; a ps gets no GPUs, an evaluator one."""
     job: JobSettings = dataclasses.field(default_factory=JobSettings)
     owner: Json | None = None  # an owner reference: Kubernetes deletes the job with its owner
 

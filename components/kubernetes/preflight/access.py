@@ -17,7 +17,7 @@ _ROLE = "manifests/base/training-access.yaml"
 
 
 def needed(kind: ClusterJob) -> list[Permission]:
-    """What ``TrainingJob`` and ``ClusterLease`` ask the API for."""
+    """Permissions that ``TrainingJob`` and ``ClusterLease`` need."""
     return [
         *kind.permissions(),
         Permission("coordination.k8s.io", "leases", ("create", "get", "update", "delete")),

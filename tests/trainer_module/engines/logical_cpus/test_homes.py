@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import keras
@@ -42,6 +43,13 @@ def fit(model, epochs=2):
 def compiled(model, optimizer):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=[])
+
+
+def trained(make, place):
+    model = make()
+    compiled(model, "sgd")
+    fit(place(model))
+    return model.get_weights()
 
 
 def check(train, parallel):
@@ -189,13 +197,7 @@ class Nested(keras.Model):
     ids=["stages", "both", "remat"],
 )
 def test_a_unit_that_calls_another_one(parallel):
-    def train(place):
-        model = Nested()
-        compiled(model, "sgd")
-        fit(place(model))
-        return model.get_weights()
-
-    check(train, parallel)
+    check(functools.partial(trained, Nested), parallel)
 
 
 class Branches(keras.Model):
@@ -217,13 +219,7 @@ class Branches(keras.Model):
 
 
 def test_branches():
-    def train(place):
-        model = Branches()
-        compiled(model, "sgd")
-        fit(place(model))
-        return model.get_weights()
-
-    check(train, SHARDS)
+    check(functools.partial(trained, Branches), SHARDS)
 
 
 def test_none_in_a_batch():
