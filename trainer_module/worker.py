@@ -30,7 +30,7 @@ from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
 from stagecraft.trainer_module.processes.imports import fast_imports
-from stagecraft.trainer_module.processes.process import end_with_parent
+from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
 
 _NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
@@ -121,4 +121,4 @@ def _is_lost_peer(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    run_and_exit(lambda: main(*sys.argv[1:]))

@@ -28,7 +28,7 @@ from stagecraft.trainer_module.parity import cases, float64, tolerances
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save
 from stagecraft.trainer_module.processes.events import write
-from stagecraft.trainer_module.processes.process import end_with_parent
+from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Emit = Callable[..., None]
@@ -145,4 +145,4 @@ def _digest(value: np.ndarray) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    run_and_exit(lambda: main(sys.argv[1], sys.argv[2]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -12,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, NoReturn
 
 from stagecraft.schemas.foreign_errors import cleaned
 from stagecraft.trainer_module.parallel.roles import Role
@@ -154,6 +156,31 @@ def end_with_parent() -> None:
         os._exit(exit_codes.PREEMPTED)
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+def run_and_exit(main: Callable[[], int]) -> NoReturn:
+    """Runs ``main``, and ends this process with the exit code that it returns.
+
+    Python waits for threads and calls what is registered with ``atexit``, as always; then the
+    process ends, before Python clears its modules. TensorFlow destroys its iterators there, and
+    hangs if one of them still waits for a Python generator.
+    """
+    code = 1
+
+    def leave() -> None:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a closed pipe or file
+                stream.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # the first registered function is called last
+    try:
+        code = main()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
+    sys.exit(code)
 
 
 def how_it_ended(code: int) -> str:

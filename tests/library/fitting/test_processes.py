@@ -286,14 +286,21 @@ def test_the_error_of_a_dataset_is_the_callers():
 DELETE = """
 import sys, tensorflow as tf
 from stagecraft.fitting import streams
-specs = tf.TensorSpec((None, 2)), tf.TensorSpec((None,))
-for count in range(60):
+from stagecraft.trainer_module.processes.process import run_and_exit
+
+def main():
+    global iterator
+    specs = tf.TensorSpec((None, 2)), tf.TensorSpec((None,))
+    for count in range(60):
+        iterator = iter(streams.remote(sys.argv[1], specs, -2))
+        for _ in range(count % 4):
+            next(iterator)
+        del iterator
     iterator = iter(streams.remote(sys.argv[1], specs, -2))
-    for _ in range(count % 4):
-        next(iterator)
-    del iterator
-iterator = iter(streams.remote(sys.argv[1], specs, -2))
-next(iterator)  # it is there when the interpreter ends
+    next(iterator)  # it is there when the interpreter ends
+    return 0
+
+run_and_exit(main)
 """
 
 
@@ -304,5 +311,5 @@ def test_iterators_end_at_once_in_the_middle_of_the_data():
     with streams.Server(pairs().batch(2)) as server:
         words = [sys.executable, "-c", DELETE, server.address]
         environment = os.environ | {"PYTHONPATH": path}
-        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
+        done = subprocess.run(words, capture_output=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
