@@ -21,7 +21,7 @@ from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import division, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
-from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
+from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline, Traces
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
@@ -37,7 +37,7 @@ from stagecraft.trainer_module.optimization import clipping
 from stagecraft.trainer_module.optimization.averages import lookahead
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings
 
 
 class GridEngine(Engine):
@@ -72,7 +72,6 @@ class GridEngine(Engine):
                 self._dtype,
                 models[:number],
                 self.shards,
-                _reuses(parallel),
             )
             for number, model in enumerate(models)
         ]
@@ -90,8 +89,13 @@ class GridEngine(Engine):
                         StageReplica(stage, device, replica, number, train, row, divided, shard)
                     )
             self._grid.append(row)
+        traces: Traces = {}
         self._pipelines = [
-            ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
+            # The traces of shards name their devices, which each replica has for itself.
+            ReplicaPipeline(
+                row, settings, self._parts, self.objective, {} if self.shards else traces
+            )
+            for row in self._grid
         ]
         self._phases = freezing.phases(
             train, [each.path for each in self._template.trainable_variables], total_steps
@@ -354,23 +358,6 @@ class GridEngine(Engine):
             for name, all_ in slices.items()
         ]
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own, *joined])
-
-
-def _reuses(parallel: ParallelSettings) -> bool:
-    """Whether all microbatches share the functions of the stages.
-
-    With remat, the graph would contain each layer three times for each microbatch, and need more
-    memory than remat saves. A shared function runs on one device, so a stage with shards has none.
-    XLA compiles functions of its own. A timeline finds passes by the names of their ops, which
-    would be alike.
-    """
-    return (
-        parallel.remat
-        and parallel.microbatches > 1
-        and parallel.shards == 1
-        and not parallel.jit
-        and not parallel.timeline_step
-    )
 
 
 def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list[PartialSums]:

@@ -30,6 +30,8 @@ _PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg"
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
+_IN_CALL = re.compile(r"PartitionedCall\w*/")
+
 _EDGE = re.compile(r"/_\d+$")
 """End of the name of an op that TensorFlow put on an edge between two devices."""
 
@@ -102,13 +104,18 @@ def check_stage_replicas(
     seen: dict[Place, set[str]] = collections.defaultdict(set)
     wrong = []
     for op in ops:
-        if not (match := _STAGE_REPLICA.search(op.name)):
+        if not (matches := _STAGE_REPLICA.findall(op.name)):
             continue
-        place = int(match[1]), int(match[2]), int(match[3] or 0)
-        seen[place].add("backward" if GRADIENT in op.name else match[4])
+        replica, stage, shard, part = matches[-1]  # that of the op, in a function of the first one
+        place = int(replica), int(stage), int(shard or 0)
+        seen[place].add("backward" if GRADIENT in op.name else part)
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
-        if op.device != devices[place] and not on_host:
+        planned = {devices[place]}
+        if op.kind == "AddN" and _IN_CALL.search(op.name):
+            # TensorFlow sums the gradients of a shard on its device, without a name scope.
+            planned |= {each for other, each in devices.items() if other[:2] == place[:2]}
+        if op.device not in planned and not on_host:
             wrong.append(_elsewhere(op, devices[place]))
     _refuse(wrong)
     missing = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,15 +18,18 @@ from stagecraft.trainer_module.data.tasks import softmax
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages import functional, shared_function
 from stagecraft.trainer_module.models.stages.shards import group as groups
 from stagecraft.trainer_module.models.stages.shards import vocabulary
 from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Weights and state of a stage."""
+
+Traces = dict[int, Callable[..., tuple[Any, ...]]]
+"""Number of a stage -> its forward pass, as one function."""
 
 
 class PartialSums(NamedTuple):
@@ -48,11 +51,13 @@ class ReplicaPipeline:
         settings: TrainingSettings,
         parts: int,
         objective: Objective,
+        traces: Traces,
     ):
         """Takes the stages in order, each with its shards.
 
         Args:
             parts: into how many the global batch is divided, over all replicas.
+            traces: those of another replica, which has the same stages, or a new dictionary.
         """
         parallel, count = settings.parallel, settings.parallel.shards
         self._shards = [stages[k : k + count] for k in range(0, len(stages), count)]
@@ -67,6 +72,8 @@ class ReplicaPipeline:
         )
         self._devices = parallel.stages
         self._parts = parts
+        self._traces = traces if _shares_traces(parallel) else None
+        """None: each pass has its own ops."""
         self.passes_back: list[list[bool]] = []
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
         self.freeze(())
@@ -82,6 +89,8 @@ class ReplicaPipeline:
             shards[0].stage.freeze(frozen, any(of_inputs))
             for shard in shards:
                 shard.freeze(frozen)
+        if self._traces is not None:
+            self._traces.clear()
 
     def forward_and_back(
         self,
@@ -186,15 +195,42 @@ class ReplicaPipeline:
         step: tf.Tensor,
     ) -> _Forward:
         """The forward pass of a microbatch through a stage, on its device."""
-        losses = sums = None
+        compared = batch[1:] if number == len(self.stages) - 1 else None
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.stages[number].stage.trained(values[0]))
             tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
-            result = self.stages[number].stage(*values, inputs, step, rows)
-            if number == len(self.stages) - 1:
-                losses = self._objective.loss(result.outputs, batch)
-                sums = self._objective.sums(result.outputs, batch)
-        return _Forward(tape, inputs, *result, losses, sums)
+            computed = self._trace(number)(values, inputs, compared, rows, step)
+        return _Forward(tape, inputs, *computed)
+
+    def _trace(self, number: int) -> Callable[..., tuple[Any, ...]]:
+        """The way forward through a stage, as :meth:`_compute`."""
+        compute = functools.partial(self._compute, number)
+        if self._traces is None:
+            return compute
+        if number not in self._traces:
+            self._traces[number] = shared_function.shared(compute)
+        return self._traces[number]
+
+    def _compute(
+        self,
+        number: int,
+        values: Values,
+        inputs: Nest,
+        compared: tuple[Nest, tf.Tensor] | None,
+        rows: tf.Tensor,
+        step: tf.Tensor,
+    ) -> tuple[Any, ...]:
+        """The fields of :class:`_Forward` from ``outputs`` on.
+
+        Args:
+            compared: targets and weights, for the last stage.
+        """
+        result = self.stages[number].stage(*values, inputs, step, rows)
+        if compared is None:
+            return (*result, None, None)
+        batch = Batch(inputs, *compared)
+        losses = self._objective.loss(result.outputs, batch)
+        return (*result, losses, self._objective.sums(result.outputs, batch))
 
     def _backward(
         self,
@@ -249,6 +285,17 @@ class ReplicaPipeline:
         if passed.losses is not None:
             parts.append((passed.losses, self._train.batch_size))
         return parts
+
+
+def _shares_traces(parallel: ParallelSettings) -> bool:
+    """Whether all passes through a stage share a function.
+
+    A timeline finds passes by the names of their ops, which would be alike. Shards that recompute
+    record gradients which a function does not see.
+    """
+    recomputes_shards = parallel.remat and parallel.shards > 1
+    several = parallel.microbatches * parallel.replicas > 1
+    return several and not parallel.timeline_step and not recomputes_shards
 
 
 class _Forward(NamedTuple):

@@ -15,11 +15,11 @@ import tensorflow as tf
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function so that its calls, and those of its gradient, are not inlined.
 
-    The ops of a call run on its device. TensorFlow optimizes and keeps a copy for each device.
+    The ops of a call run on its device, unless the function names another one. TensorFlow optimizes
+    and keeps a copy for each device.
 
     Args:
-        function: maps nested structures of tensors to one; it reads no ``tf.Variable``, and its
-            ops run on one device.
+        function: maps nested structures of tensors to one; it reads no ``tf.Variable``.
     """
     shared_: Callable[..., Any] = tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}

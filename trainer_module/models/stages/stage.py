@@ -18,7 +18,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
-from stagecraft.trainer_module.models.stages import partition, shared_function
+from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
 from stagecraft.trainer_module.models.stages.shards.held import Held, Value
 from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
@@ -66,7 +66,6 @@ class Stage:
         dtype: tf.DType = tf.float32,
         before: Sequence[keras.Model] = (),
         shards: ModelShards | None = None,
-        reused: bool = False,
     ):
         """Prepares the function; computes nothing.
 
@@ -79,8 +78,6 @@ class Stage:
             before: models of the stages before. A weight that one of them has as well counts in
                 that stage's penalty alone.
             shards: how shards divide the layers; XLA then compiles their parts.
-            reused: make one function, which all calls share. Otherwise, the graph contains the ops
-                of each call.
         """
         self.model = model
         self.jit, self.shards = jit, shards
@@ -99,8 +96,6 @@ class Stage:
         self._training: Callable[..., Any] = self._train
         if jit and not shards:
             self._training = tf.function(self._train, jit_compile=True, autograph=False)
-        elif reused:
-            self._training = shared_function.shared(self._train)
 
     def freeze(self, frozen: Collection[str], passes_back: bool = False) -> None:
         """Leaves the weights with these paths out of the passes that are traced next.
@@ -147,9 +142,6 @@ class Stage:
             rows: int64 ``[batch]``, the examples' rows in the global batch; draws depend on them.
         """
         values = [*weights, *state]
-        if self._training == self._train:
-            return Outputs(*self._train(values, inputs, step, rows))
-        # The gradient of a function is a function too, which computes those of all arguments.
         return Outputs(*self._training(values, inputs, step, rows, self._stopped))
 
     def infer(self, weights: Tensors, state: Tensors, inputs: Nest) -> Nest:
@@ -171,9 +163,13 @@ class Stage:
         inputs: Nest,
         step: Any,
         rows: Any,
-        stopped: tuple[tuple[int, ...], bool] = _NOTHING_STOPPED,
+        stopped: tuple[tuple[int, ...], bool],
     ) -> tuple[Nest, dict[int, tf.Tensor], tf.Tensor]:
-        """``stopped``: the places of values without a gradient; whether inputs have none."""
+        """Runs the segments. The gradient of a function computes those of all its arguments.
+
+        Args:
+            stopped: the places of values without a gradient; whether inputs have none.
+        """
         places, of_inputs = stopped
         values = [tf.stop_gradient(v) if k in places else v for k, v in enumerate(values)]
         if of_inputs:

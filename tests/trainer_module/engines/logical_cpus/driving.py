@@ -50,7 +50,7 @@ def make(
     settings = TrainingSettings(
         train=TrainSettings(
             **{
-                "model": model if model in FAMILIES else f"networks:{model}",
+                "model": model if model in FAMILIES or ":" in model else f"networks:{model}",
                 "batch_size": BATCH,
                 "learning_rate": 0.05,
                 "schedule": "constant",
