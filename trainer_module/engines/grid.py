@@ -97,6 +97,13 @@ class GridEngine(Engine):
             )
             for row in self._grid
         ]
+        worker, workers = topology.rows
+        size = train.batch_size // workers
+        with tf.device("CPU:0"):
+            # No constant: TensorFlow would make a copy of each stage for the rows of each pass.
+            self._rows = tf.Variable(
+                np.arange(worker * size, (worker + 1) * size), trainable=False, dtype=tf.int64
+            )
         self._phases = freezing.phases(
             train, [each.path for each in self._template.trainable_variables], total_steps
         )
@@ -132,10 +139,7 @@ class GridEngine(Engine):
         shape = [self._topology.replicas, steps, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
             step = self._step.read_value()
-            worker, workers = self._topology.rows
-            size = self._settings.train.batch_size // workers
-            rows = tf.range(worker * size, (worker + 1) * size, dtype=tf.int64)
-            cut, cut_rows = batches.cut(batch, *shape), tf.reshape(rows, shape)
+            cut, cut_rows = batches.cut(batch, *shape), tf.reshape(self._rows, shape)
 
         def accumulation_step(index: tf.Tensor | int) -> list[list[PartialSums]]:
             return [

@@ -74,6 +74,9 @@ class ReplicaPipeline:
         self._parts = parts
         self._traces = traces if _shares_traces(parallel) else None
         """None: each pass has its own ops."""
+        self._add = step_metrics.plus
+        if self._traces is not None:
+            self._add = shared_function.shared(self._add)
         self.passes_back: list[list[bool]] = []
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
         self.freeze(())
@@ -113,6 +116,7 @@ class ReplicaPipeline:
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
         sums: dict[int, list[PartialSums]] = {}
+        seeds: list[_Seeds] = [_Seeds(stage, scale) for stage in self.stages]
         latest: list[list[tf.Tensor]] = [[] for _ in range(self._devices)]
         for direction, k, m in self._passes:
             device = k % self._devices
@@ -129,7 +133,7 @@ class ReplicaPipeline:
                 forward = passed.pop((k, m))
                 arrived = {i: tf.identity(v) for i, v in incoming.pop((k, m), {}).items()}
                 with tf.control_dependencies(list(arrived.values())):
-                    gradients, back = self._backward(k, values[k][0], forward, arrived, scale)
+                    gradients, back = self._backward(k, values[k][0], forward, arrived, seeds[k])
                 latest[device] = [*gradients, *back.values()]
                 incoming[k - 1, m] = back
             new = self._of_shards(k, gradients, forward)
@@ -169,21 +173,21 @@ class ReplicaPipeline:
     ) -> list[PartialSums]:
         """Each shard's part of the results of a pass."""
         rest, owner = iter(gradients), self.stages[number].stage.owner
+        here = tf.identity if len(self._shards[number]) > 1 else tf.convert_to_tensor
         parts = []
         for shard in self._shards[number]:
             with shard.scope("accumulate"):
-                own = [tf.identity(next(rest)) for _ in shard.trained]
+                own = [here(next(rest)) for _ in shard.trained]
                 changed = {
-                    i: tf.identity(v) for i, v in forward.changed.items() if owner(i) == shard.shard
+                    i: here(v) for i, v in forward.changed.items() if owner(i) == shard.shard
                 }
                 metrics = self._metrics(forward) if shard.shard == 0 else []
                 parts.append(PartialSums(own, changed, metrics))
         return parts
 
-    @staticmethod
-    def _plus(shard: StageReplica, one: PartialSums, other: PartialSums) -> PartialSums:
+    def _plus(self, shard: StageReplica, one: PartialSums, other: PartialSums) -> PartialSums:
         with shard.scope("accumulate"):
-            return PartialSums(*step_metrics.plus(one, other))
+            return PartialSums(*self._add(one, other))
 
     def _forward(
         self,
@@ -238,7 +242,7 @@ class ReplicaPipeline:
         weights: Sequence[tf.Tensor],
         passed: _Forward,
         incoming: Mapping[int, tf.Tensor],
-        scale: tf.Tensor | None,
+        seeds: _Seeds,
     ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
         """The vector-Jacobian product of a stage.
 
@@ -257,12 +261,17 @@ class ReplicaPipeline:
         if not sources:
             return [], {}
         outputs = tf.nest.flatten(passed.outputs)
-        targets, seeds = [outputs[index] for index in incoming], [*incoming.values()]
+        targets, given = [outputs[index] for index in incoming], [*incoming.values()]
         for value, divisor in self._parts_of_loss(passed):
             targets.append(value)
-            one = tf.ones_like(value) if scale is None else tf.cast(scale, value.dtype)
-            seeds.append(one / divisor)
-        raw = passed.tape.gradient(targets, sources, output_gradients=seeds)
+            given.append(seeds.of_loss(value, divisor))
+        if self._traces is not None:
+            known = set(map(id, targets))
+            rest = tf.nest.flatten((outputs, passed.changed, passed.sums))
+            rest = [each for each in rest if tf.is_tensor(each) and id(each) not in known]
+            targets += (others := [each for each in rest if each.dtype.is_floating])
+            given += [seeds.zeros(place, each) for place, each in enumerate(others)]
+        raw = passed.tape.gradient(targets, sources, output_gradients=given)
         gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
         flags = iter(has_gradient)
         for shard in self._shards[number]:
@@ -296,6 +305,36 @@ def _shares_traces(parallel: ParallelSettings) -> bool:
     recomputes_shards = parallel.remat and parallel.shards > 1
     several = parallel.microbatches * parallel.replicas > 1
     return several and not parallel.timeline_step and not recomputes_shards
+
+
+class _Seeds:
+    """Constant gradients of a stage's results, which all microbatches share.
+
+    TensorFlow copies and optimizes a function for each set of constants that it is called with. It
+    would make zeros for each call.
+    """
+
+    def __init__(self, stage: StageReplica, scale: tf.Tensor | None):
+        self._stage, self._scale = stage, scale
+        self._made: dict[Any, tf.Tensor] = {}
+
+    def of_loss(self, value: tf.Tensor, divisor: int) -> tf.Tensor:
+        """The gradient of a part of the loss."""
+        if self._scale is not None:
+            return tf.cast(self._scale, value.dtype) / divisor
+        return self._once((value.dtype, divisor), lambda: tf.ones([], value.dtype) / divisor)
+
+    def zeros(self, place: int, value: tf.Tensor) -> tf.Tensor:
+        """The gradient of a result that is no part of the loss."""
+        if not value.shape.is_fully_defined():
+            return tf.zeros_like(value)
+        return self._once((place, value.dtype), lambda: tf.zeros(value.shape, value.dtype))
+
+    def _once(self, key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+        if key not in self._made:
+            with tf.control_dependencies(None), self._stage.scope("seeds"):
+                self._made[key] = make()
+        return self._made[key]
 
 
 class _Forward(NamedTuple):
