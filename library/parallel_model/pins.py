@@ -7,8 +7,7 @@ the gradient. So each pinned call has a tape of its own, whose gradient is taken
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -42,7 +41,7 @@ class Sliced(NamedTuple):
         return tf.concat(list(map(tf.identity, self.tensors)), self.axis)
 
 
-def tensors(value: Value) -> Sequence[tf.Tensor]:
+def tensors_of(value: Value) -> Sequence[tf.Tensor]:
     """The tensor, or those of the slices."""
     return value.tensors if isinstance(value, Sliced) else [value]
 
@@ -111,24 +110,33 @@ class Pinned(Scope):
         outer: Scope,
         tape: tf.GradientTape | None,
         earlier: Mapping[int, tuple[keras.Variable, tf.Tensor]],
-        compiled: bool,
+        given: Mapping[int, Value] | None = None,
     ):
-        """``earlier``: assignments before the call."""
-        super().__init__({}, outer.trained)
+        """Takes the scope of the part.
+
+        Args:
+            earlier: assignments before the call.
+            given: copies that are there already, by id of a variable.
+        """
+        super().__init__(dict(given or {}), outer.trained)
         self._outer, self._tape, self._earlier = outer, tape, earlier
         # A branch of a condition is a graph of its own, and the other one may read a copy, too.
         eager = tf.executing_eagerly()
         self._graph = None if eager else tf.compat.v1.get_default_graph()
         self.used: dict[tuple[int, int], tuple[tf.Tensor, tf.Tensor]] = {}
         """Id of a trained variable that the call reads, and a shard -> value outside, and copy."""
-        if compiled:  # a function takes what is outside of it
-            for key, value in outer._given.items():
-                self._copy(key, value, is_trained=key in outer.trained)
+
+    def copy(self, key: int) -> Value | None:
+        """The copy of a variable's current value, by the id of the variable; None: not known."""
+        if key in self._given:
+            return self._given[key]
+        value = self._earlier[key][1] if key in self._earlier else self._outer._given.get(key)
+        return None if value is None else self._copy(key, value, key in self.trained)
 
     def _copy(self, key: int, value: Value, is_trained: bool) -> Value:
         graph = contextlib.nullcontext if self._graph is None else self._graph.as_default
         copies = []
-        for shard, tensor in enumerate(tensors(value)):
+        for shard, tensor in enumerate(tensors_of(value)):
             # A slice stays on its device.
             device = (
                 tf.device(tensor.device) if isinstance(value, Sliced) else contextlib.nullcontext()
@@ -146,16 +154,16 @@ class Pinned(Scope):
 
     def _here(self, variable: keras.Variable) -> Value | None:
         key = id(variable)
-        if key in self.updates:
-            return self.updates[key][1]
-        if key in self._given:
-            return self._given[key]
-        value = self._earlier[key][1] if key in self._earlier else self._outer._given.get(key)
-        return None if value is None else self._copy(key, value, key in self.trained)
+        return self.updates[key][1] if key in self.updates else self.copy(key)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """As in the base, but copied to the device of the call."""
         return _whole(self._here(variable))
+
+    @property
+    def used_keys(self) -> list[int]:
+        """Ids of the variables whose values the call reads, or that it was given."""
+        return list(self._given)
 
     def slices(self, variable: keras.Variable, split: Split) -> Sequence[tf.Tensor]:
         """The slices of the current value; those of an assigned value are on the current device."""
@@ -185,7 +193,13 @@ class SlicedWeights(Weights):
 
 
 def pinned(
-    call: Call, device: str, scope: Scope, *, remat: bool = False, jit: bool = False
+    call: Call,
+    device: str,
+    scope: Scope,
+    *,
+    remat: bool = False,
+    jit: bool = False,
+    traces: Traces | None = None,
 ) -> Call:
     """A function that calls ``call`` on a device, in the block of a scope.
 
@@ -194,46 +208,38 @@ def pinned(
         scope: gets what the call assigns and adds.
         remat: recompute the call for the gradient, and keep only what it takes.
         jit: compile it with XLA.
+        traces: of the same layer, which the parts of a batch share; None: the graph has the ops of
+            each call. XLA needs some.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        nest = (args, kwargs)
-        leaves = tf.nest.flatten(nest, expand_composites=True)
-        places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
-        masks = {p: m for p in places if (m := _mask(leaves[p])) is not None}
-        given = [*(leaves[place] for place in places), *masks.values()]
-        results: list[_Results] = []
-
-        def body(inner: Pinned, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            copies = list(leaves)
-            for place, tensor in zip(places, tensors, strict=False):
-                copies[place] = tensor
-            for place, mask in zip(masks, tensors[len(places) :], strict=True):
-                backend.set_keras_mask(copies[place], mask)
-            own_args, own_kwargs = tf.nest.pack_sequence_as(nest, copies, expand_composites=True)
-            with inner:
-                results[:] = [_Results(call(*own_args, **own_kwargs), inner)]
-            return results[0].tensors
-
-        function = _compiled(body) if jit else body
-        context = _Context.current()
+        nest = _Nest((args, kwargs))
+        given = nest.tensors
+        context = _Context()
         recording = record.could_possibly_record()
         earlier = dict(scope.updates)
 
+        def body(inner: Pinned, tensors: Sequence[tf.Tensor]) -> _Results:
+            own_args, own_kwargs = nest.restored(tensors)
+            with inner:
+                return _Results(call(*own_args, **own_kwargs), inner)
+
         def forward(tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor]) -> Any:
             with tape or contextlib.nullcontext():
-                inner = Pinned(scope, tape, earlier, jit)
+                inner = Pinned(scope, tape, earlier)
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
-                return inner, function(inner, *tensors)
+                function = None if traces is None else traces.find(body, nest, inner, tensors, jit)
+                if function is None:
+                    results = body(inner, tensors)
+                    return inner, results, results.tensors
+                return inner, function.results, function(inner, tensors)
 
         with tf.device(device):
             with record.stop_recording():
                 copies = list(map(tf.identity, given))
-            keeps = recording and not remat
-            # Persistent: the tape outside may be.
-            tape = tf.GradientTape(True, watch_accessed_variables=False) if keeps else None
-            inner, made = forward(tape, copies)
+            tape = _Tape(traces is None) if recording and not remat else None
+            inner, results, made = forward(tape, copies)
             with record.stop_recording():
                 outputs = list(map(tf.identity, made))
         used = [*inner.used.values()]
@@ -246,21 +252,168 @@ def pinned(
                 arrived = [
                     None if x is None else tf.identity(tf.convert_to_tensor(x)) for x in incoming
                 ]
-                if not remat:
+                if tape is not None and tape.is_fresh:
                     return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
                 known = recomputation.arrival(arrived)
                 again = [recomputation.after(known, each) for each in copies]
                 fresh = tf.GradientTape(watch_accessed_variables=False)
                 with context.restored():
-                    restarted, repeated = forward(fresh, again)
+                    restarted, _, repeated = forward(fresh, again)
                 kept = [restarted.used[key][1] for key in inner.used]
                 return _gradients(fresh, repeated, arrived, [*again, *kept])
 
         if recording:
             record.record_operation("Pinned", outputs, sources, backward)
-        return results[0].restored(outputs, scope)
+        return results.restored(outputs, scope)
 
     return run
+
+
+class _Tape(tf.GradientTape):
+    """The tape of a pinned call, which the tape outside may use several times.
+
+    TensorFlow traces the gradient of a function three times for a persistent tape. So the tape of a
+    function is not persistent, and the call is computed again for a second gradient.
+    """
+
+    def __init__(self, persistent: bool):
+        super().__init__(persistent, watch_accessed_variables=False)
+        self.is_fresh, self._stays = True, persistent
+
+    def gradient(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the base."""
+        self.is_fresh = self._stays
+        return super().gradient(*args, **kwargs)
+
+
+class Traces:
+    """Functions of a layer's calls, for the parts of a batch: each is traced once.
+
+    TensorFlow does not inline them. So neither the graph nor the time to make it grows with the
+    number of parts.
+    """
+
+    def __init__(self, variables: Iterable[keras.Variable]):
+        """``variables``: of the layer."""
+        self._keys = list(dict.fromkeys(map(id, variables)))
+        self._known: dict[Any, _Function | None] = {}
+
+    def find(
+        self,
+        body: Callable[[Pinned, Sequence[tf.Tensor]], _Results],
+        nest: _Nest,
+        inner: Pinned,
+        tensors: Sequence[tf.Tensor],
+        jit: bool,
+    ) -> _Function | None:
+        """The function for such arguments; None: each call has its own ops.
+
+        Args:
+            body: the call.
+            inner: the scope of this call.
+            tensors: those of ``nest``, on the device of the call.
+        """
+        key = nest.key, _Context().key
+        if key not in self._known:
+            self._keys = [each for each in self._keys if inner.copy(each) is not None]
+            function = _Function(body, self._keys, inner, tensors, jit)
+            if function.missing:  # variables of other layers
+                self._keys = [*self._keys, *function.missing]
+                function = _Function(body, self._keys, inner, tensors, jit)
+            self._known[key] = function if jit or function.is_closed else None
+        return self._known[key]
+
+
+class _Function:
+    """A call as a function of tensors."""
+
+    def __init__(
+        self,
+        body: Callable[[Pinned, Sequence[tf.Tensor]], _Results],
+        keys: Sequence[int],
+        inner: Pinned,
+        tensors: Sequence[tf.Tensor],
+        jit: bool,
+    ):
+        """Traces the call.
+
+        Args:
+            keys: ids of the variables that it reads.
+        """
+        self._keys = keys
+        scopes: list[Pinned] = []
+
+        def function(
+            values: list[Sequence[tf.Tensor]], rows: draws.Rows | None, own: list[tf.Tensor]
+        ) -> list[tf.Tensor]:
+            copies = {
+                key: each._replace(tensors=value) if isinstance(each, Sliced) else value[0]
+                for key, each, value in zip(keys, map(inner.copy, keys), values, strict=True)
+            }
+            scopes[:] = [Pinned(inner._outer, None, inner._earlier, copies)]
+            with draws.of_rows(rows):
+                self.results = body(scopes[0], own)
+            return self.results.tensors
+
+        own: dict[str, Any] = {"jit_compile": True} if jit else {}
+        attributes = None if jit else {"_noinline": True}
+        self._function = tf.function(
+            function, autograph=False, experimental_attributes=attributes, **own
+        )
+        arguments = self._arguments(inner, tensors)
+        concrete = self._function.get_concrete_function(*arguments)
+        self.missing = [key for key in scopes[0].used_keys if key not in keys]
+        """Ids of other variables that the call reads."""
+        self.is_closed = not any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
+        """Whether it takes nothing else from the graph around it."""
+
+    def __call__(self, inner: Pinned, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The tensors of :class:`_Results`."""
+        made: list[tf.Tensor] = self._function(*self._arguments(inner, tensors))
+        return made
+
+    def _arguments(self, inner: Pinned, tensors: Sequence[tf.Tensor]) -> tuple[Any, ...]:
+        values = [list(tensors_of(inner.copy(key))) for key in self._keys]
+        return values, draws.current(), list(tensors)
+
+
+class _Nest:
+    """Arguments of a call, as a list of tensors and the rest."""
+
+    def __init__(self, nest: Any):
+        self._nest = nest
+        self._leaves = tf.nest.flatten(nest, expand_composites=True)
+        self._places = [place for place, leaf in enumerate(self._leaves) if tf.is_tensor(leaf)]
+        found = {place: _mask(self._leaves[place]) for place in self._places}
+        self._masks = {place: mask for place, mask in found.items() if mask is not None}
+        self.tensors = [
+            *(self._leaves[place] for place in self._places), *self._masks.values()
+        ]  # fmt: skip
+        """The tensors, and their Keras masks."""
+
+    @property
+    def key(self) -> Any:
+        """Equal for arguments that differ in the values of tensors alone."""
+        others = [
+            (each.dtype, tuple(each.shape)) if tf.is_tensor(each) else _static(each)
+            for each in self._leaves
+        ]
+        structure = tf.nest.map_structure(lambda _: 0, self._nest, expand_composites=True)
+        masks = [(place, tuple(mask.shape)) for place, mask in self._masks.items()]
+        return repr((structure, others, masks))
+
+    def restored(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """The arguments with other tensors."""
+        copies = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=False):
+            copies[place] = tensor
+        for place, mask in zip(self._masks, tensors[len(self._places) :], strict=True):
+            backend.set_keras_mask(copies[place], mask)
+        return tf.nest.pack_sequence_as(self._nest, copies, expand_composites=True)
+
+
+def _static(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else id(value)
 
 
 class _Results:
@@ -305,9 +458,11 @@ class _Context:
         self._attributes = {name: global_state.get_global_attribute(name) for name in _ATTRIBUTES}
         self._rows = draws.current()
 
-    @classmethod
-    def current(cls) -> _Context:
-        return cls()
+    @property
+    def key(self) -> Any:
+        """Equal for contexts in which a layer computes the same, but for the rows."""
+        call, autocast = self._attributes.values()
+        return getattr(call, "training", None), str(getattr(autocast, "dtype", None))
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -325,14 +480,6 @@ class _Context:
 
 _ATTRIBUTES = ("current_call_ctx", "autocast_scope")
 """Of ``keras/src/layers/layer.py`` and ``keras/src/backend/common/variables.py``."""
-
-
-def _compiled(body: Callable[..., list[tf.Tensor]]) -> Callable[..., list[tf.Tensor]]:
-    def call(inner: Pinned, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        function = tf.function(functools.partial(body, inner), jit_compile=True, autograph=False)
-        return list(function(*tensors))
-
-    return call
 
 
 def _gradients(

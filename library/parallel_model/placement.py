@@ -7,6 +7,7 @@ graph to be placed: what connects the units runs where it is.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import keras
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages import functional, partition
 from stagecraft.trainer_module.models.stages.balance import balance
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -36,6 +37,9 @@ class Placement:
         """Of each unit."""
         self.stage_of: dict[int, int] = {}
         """Id of a variable -> stage; a variable of several stages is in the first."""
+        self.views = _views(model, self.units, self.stages)
+        """The parts of the model that a stage computes in a row, as models, each with its stage;
+        empty: the units are called one by one."""
         for unit, stage in zip(self.units, self.stages, strict=True):
             for variable in getattr(unit, "variables", ()):
                 self.stage_of.setdefault(id(variable), stage)
@@ -98,6 +102,23 @@ def _stages(model: Any, units: Sequence[Any], parallel: ParallelSettings) -> lis
     return [
         sum(start <= place for start in starts) % parallel.stages for place in range(len(units))
     ]
+
+
+def _views(
+    model: Any, units: Sequence[Any], stages: Sequence[int]
+) -> list[tuple[keras.Model, int]]:
+    last = [
+        place for place, (stage, after) in enumerate(itertools.pairwise(stages)) if stage != after
+    ]
+    if not last or not isinstance(model, keras.Model) or functional.obstacle(model):
+        return []
+    ends = [units[place].name for place in last]
+    if set(map(id, units)) != {id(node.operation) for node in functional.computed(model)} or not {
+        point.layer for point in partition.cut_points(model)
+    }.issuperset(ends):
+        return []
+    models = partition.split(model, ends)
+    return list(zip(models, [stages[0], *(stages[place + 1] for place in last)], strict=True))
 
 
 def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:

@@ -57,6 +57,8 @@ _KEY = copies.SESSION
 _STEPS = ("train_step", "test_step", "predict_step")
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
+_COMPUTE_METRICS = keras.Model.compute_metrics
+
 _EXAMINED = (0, 3, 30, 300)
 """Batches before which the model is examined: the first, and others when weights have moved."""
 
@@ -304,6 +306,11 @@ class Session:
         if any(not layer.built for layer in self.model._flatten_layers()):
             step = self._taking_optionals(self._own[name])
             tf.function(step, autograph=False).get_concrete_function(example)
+        if name == "train_step" and type(self.model).compute_metrics is _COMPUTE_METRICS:
+            # TensorFlow traces a step again whose first trace makes variables. Keras says no more
+            # of what it cannot build than that; the step does.
+            with contextlib.suppress(Exception):
+                self.model._symbolic_build(data_batch=example)
         if not self._agree and self.peers.count > 1:
             self._agree = True
             self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
@@ -508,9 +515,18 @@ class Session:
         return run
 
     def _results(
-        self, args: Any, kwargs: Any, numbers: Sequence[int], count: int
+        self,
+        args: Any,
+        kwargs: Any,
+        numbers: Sequence[int],
+        count: int,
+        traces: dict[Any, pins.Traces] | None = None,
     ) -> tuple[list[Part], list[_Result]]:
-        """The model's call in some of ``count`` parts."""
+        """The model's call in some of ``count`` parts.
+
+        Args:
+            traces: those that other calls share; they fill up.
+        """
         total = parts.row_count((args, kwargs))
         divided = [parts.divide(total, number, count) for number in numbers]
         replicas = [
@@ -518,35 +534,58 @@ class Session:
             for number in numbers
         ]
         values, trained = self._values(replicas)
+        shares = (traces is not None or len(numbers) > 1) and not tf.executing_eagerly()
+        known = {} if traces is None else traces
         results = []
         for replica, part, own in zip(replicas, divided, values, strict=True):
             scope = pins.Scope(own, trained)
             rows = part.rows if count > 1 else None
             taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
-            with scope, draws.of_rows(rows), self._pinned(replica, scope) as call:
+            with scope, draws.of_rows(rows), self._pinned(replica, scope, known, shares) as call:
                 results.append(_Result(call(*taken[0], **taken[1]), scope))
         return divided, results
 
     @contextlib.contextmanager
-    def _pinned(self, replica: int, scope: pins.Scope) -> Iterator[Callable[..., Any]]:
-        """In the block, the given function calls the model on the devices of a replica."""
+    def _pinned(
+        self, replica: int, scope: pins.Scope, traces: dict[Any, pins.Traces], shares: bool
+    ) -> Iterator[Callable[..., Any]]:
+        """In the block, the given function calls the model on the devices of a replica.
+
+        Args:
+            traces: of each unit; they fill up.
+            shares: whether other parts use them.
+        """
         assert self._placement is not None
         parallel = self.parallel
         remat = parallel.remat or parallel.accumulate > 1
         jit = parallel.jit and self._shards is None  # a group compiles the parts of its shards
-        options: Mapping[str, Any] = {"remat": remat, "jit": jit}
+
+        def pinned(unit: Any, call: Callable[..., Any], stage: int) -> Callable[..., Any]:
+            # Traces of shards name their devices, which each replica has for itself.
+            key = id(unit), replica if self._shards is not None else 0
+            if key not in traces:
+                traces[key] = pins.Traces(getattr(unit, "variables", ()))
+            return pins.pinned(
+                self._over_shards(unit, call, replica, stage),
+                self.topology.device(replica, stage),
+                scope,
+                remat=remat,
+                jit=jit,
+                traces=traces[key] if shares or jit else None,
+            )
+
         units = self._placement.units
         if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):
-            call = self._over_shards(self.model, self._own["call"], replica, 0)
-            yield pins.pinned(call, self.topology.device(replica, 0), scope, **options)
+            yield pinned(self.model, self._own["call"], 0)
+            return
+        if self._placement.views and "call" not in self._before:
+            calls = [pinned(view, view.call, stage) for view, stage in self._placement.views]
+            yield functools.partial(_in_a_row, calls)
             return
         stages = dict(zip(map(id, units), self._placement.stages, strict=True))
 
         def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-            stage = stages[id(unit)]
-            device = self.topology.device(replica, stage)
-            over_shards = self._over_shards(unit, call, replica, stage)
-            placed = pins.pinned(over_shards, device, scope, **options)
+            placed = pinned(unit, call, stages[id(unit)])
 
             def run(*args: Any, **kwargs: Any) -> Any:
                 inside = isinstance(backend.get_stateless_scope(), pins.Pinned)
@@ -581,7 +620,7 @@ class Session:
             if id(variable) in trained and values[place].dtype.is_floating
         ]
         homes = [self._home(variables[place]) for place in places]
-        sent = [pins.tensors(of_part[place]) for of_part in spread for place in places]
+        sent = [pins.tensors_of(of_part[place]) for of_part in spread for place in places]
         peers = self.peers
 
         def backward(*incoming: Any) -> list[tf.Tensor | None]:
@@ -695,9 +734,10 @@ class Session:
         """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
 
         outcomes = []
+        whole: dict[Any, pins.Traces] = {}
         with _frozen(self.model):
-            for count in (1, 1, self.parallel.parts):
-                divided, results = self._results(args, kwargs, range(count), count)
+            for count, traces in ((1, whole), (1, whole), (self.parallel.parts, None)):
+                divided, results = self._results(args, kwargs, range(count), count, traces)
                 _same_number(self.model, results)
                 outcomes.append(
                     examination.Outcome(
@@ -729,6 +769,20 @@ def _frozen(model: Any) -> Iterator[None]:
 
     with intercepted([layer for _, layer in normalizations(model)], frozen):
         yield
+
+
+def _in_a_row(
+    calls: Sequence[Callable[..., Any]],
+    inputs: Any,
+    training: bool | None = None,
+    mask: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Calls the views of a functional model, as ``Functional.call`` calls its layers."""
+    masks: dict[str, Any] = {"mask": mask}
+    for call in calls:
+        inputs, masks = call(inputs, training=training, **masks, **kwargs), {}
+    return inputs
 
 
 def _bytes(variable: Any) -> int:

@@ -10,7 +10,6 @@ from driving import GRID, STAGES, label, slow
 
 from stagecraft.trainer_module.engines import placement, replica_pipeline
 
-
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}
 
