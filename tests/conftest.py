@@ -19,12 +19,12 @@ pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
+    "trainer_module/engines/test_logical_cpus.py",
     "test_image_runs.py",
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
     "e2e/test_beam_engines.py",
     "trainer_module/models/layers/test_catalogue.py",
-    "trainer_module/engines/test_logical_cpus.py",
     "trainer_module/parity/test_topologies.py",
     "e2e/test_secrets.py",
     "components/kubernetes/cluster/test_stores.py",

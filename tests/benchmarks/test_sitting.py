@@ -375,7 +375,7 @@ def test_outside_of_a_checkout_there_is_no_commit(sitting, tmp_path) -> None:
     assert sitting.running.commit(tmp_path) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
 )

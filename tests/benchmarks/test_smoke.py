@@ -52,6 +52,10 @@ RUNS = {
         "--model cnn --rounds 1 --examples 16 --batch 8",
         rf"^cnn +ours +[\d,]+ +keras +[\d,]+ +ours / keras {NUMBER} \(",
     ),
+    "first_step": (
+        "--blocks 1 --rounds 1 --topology 2x2",
+        rf"^ +1  trainer 2x2 +{NUMBER} \({NUMBER} to {NUMBER}\) +{NUMBER} \(",
+    ),
     "input_data": (
         "{archives}/cifar-10-binary.tar.gz --rounds 1 --seconds 0.01 --warm-up 0 --batch 8",
         r"^stream +crop,flip,cutout +[\d,]+ \(",
@@ -115,7 +119,8 @@ RUNS = {
 
 FULL = (
     *("auto", "checkpoints", "data_size", "drill", "input_data", "pipeline_overhead", "remat"),
-    *("recipe", "shards", "soak", "stages", "step_start", "taxi", "workers"),
+    *("planner", "recipe", "shards", "soak", "stages", "step_start", "taxi", "training_loop"),
+    "workers",
 )
 """Ten seconds to two minutes each."""
 

@@ -18,10 +18,15 @@ COMMANDS = [line for page in PAGES for line in commands(page)]
 RARELY = (
     "README.md",
     "docs/explanation/parallelism.md",
+    "docs/how-to/accumulate.md",
+    "docs/how-to/estimators.md",
     "docs/how-to/init.md",
+    "docs/how-to/kubeflow.md",
     "docs/how-to/own-data.md",
+    "docs/how-to/own-pipeline.md",
     "docs/how-to/resume.md",
     "docs/how-to/tasks.md",
+    "docs/how-to/tf-config.md",
     "docs/reference/workers.md",
 )
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""

@@ -45,7 +45,7 @@ def serving(folder, name):
         server.stdin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl")
 def test_a_server_answers_what_the_page_asks(reader):
     prices = reader.folder / "prices" / "runs" / "prices"

@@ -105,6 +105,7 @@ def test_a_step_names_a_damaged_input(output, pattern, way, start):
     assert _versions(output) == before
 
 
+@pytest.mark.full
 def test_a_lost_store_mixes_nothing(output):
     shards = {path: path.read_bytes() for path in output.glob("pipeline_root/*/examples/**/data*")}
     assert shards

@@ -150,10 +150,8 @@ def test_a_retry_goes_on_exactly(trained, make_fn_args, tmp_path, monkeypatch):
     assert _states(trained.folder) == _states(tmp_path / "interrupted")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "precision", [pytest.param("float32", marks=pytest.mark.full), "mixed_bfloat16"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_killed_training_of_the_fast_recipe_goes_on_exactly(make_fn_args, tmp_path, precision):
     """A pull follows steps 3 and 6, the checkpoints are of steps 2 and 4."""
     recipe = {

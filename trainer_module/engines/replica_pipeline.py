@@ -261,17 +261,17 @@ class ReplicaPipeline:
         if not sources:
             return [], {}
         outputs = tf.nest.flatten(passed.outputs)
-        targets, given = [outputs[index] for index in incoming], [*incoming.values()]
+        targets, arrived = [outputs[index] for index in incoming], [*incoming.values()]
         for value, divisor in self._parts_of_loss(passed):
             targets.append(value)
-            given.append(seeds.of_loss(value, divisor))
+            arrived.append(seeds.of_loss(value, divisor))
         if self._traces is not None:
             known = set(map(id, targets))
             rest = tf.nest.flatten((outputs, passed.changed, passed.sums))
             rest = [each for each in rest if tf.is_tensor(each) and id(each) not in known]
             targets += (others := [each for each in rest if each.dtype.is_floating])
-            given += [seeds.zeros(place, each) for place, each in enumerate(others)]
-        raw = passed.tape.gradient(targets, sources, output_gradients=given)
+            arrived += [seeds.zeros(place, each) for place, each in enumerate(others)]
+        raw = passed.tape.gradient(targets, sources, output_gradients=arrived)
         gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
         flags = iter(has_gradient)
         for shard in self._shards[number]:
@@ -316,21 +316,23 @@ class _Seeds:
 
     def __init__(self, stage: StageReplica, scale: tf.Tensor | None):
         self._stage, self._scale = stage, scale
-        self._made: dict[Any, tf.Tensor] = {}
+        self._made: dict[str, tf.Tensor] = {}
 
     def of_loss(self, value: tf.Tensor, divisor: int) -> tf.Tensor:
         """The gradient of a part of the loss."""
         if self._scale is not None:
             return tf.cast(self._scale, value.dtype) / divisor
-        return self._once((value.dtype, divisor), lambda: tf.ones([], value.dtype) / divisor)
+        return self._once(
+            f"{value.dtype.name} {divisor}", lambda: tf.ones([], value.dtype) / divisor
+        )
 
     def zeros(self, place: int, value: tf.Tensor) -> tf.Tensor:
         """The gradient of a result that is no part of the loss."""
         if not value.shape.is_fully_defined():
             return tf.zeros_like(value)
-        return self._once((place, value.dtype), lambda: tf.zeros(value.shape, value.dtype))
+        return self._once(f"zeros {place}", lambda: tf.zeros(value.shape, value.dtype))
 
-    def _once(self, key: Any, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    def _once(self, key: str, make: Callable[[], tf.Tensor]) -> tf.Tensor:
         if key not in self._made:
             with tf.control_dependencies(None), self._stage.scope("seeds"):
                 self._made[key] = make()

@@ -52,7 +52,7 @@ def test_fifty_at_once(bucket):
     assert {each["holder"]["process"] for each in found.refused} == {winner}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "more",
     [pytest.param({}, id="free", marks=pytest.mark.full), pytest.param({"left": 0.0}, id="over")],

@@ -42,7 +42,7 @@ def test_a_label_that_the_schema_does_not_have(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_examples_of_any_example_gen(tmp_path):
     text = " ".join(itertools.islice(sentences.text(), 300))
     with tf.io.TFRecordWriter(str(tmp_path / "windows")) as writer:

@@ -1,7 +1,7 @@
 """Real topologies against one device: pairs of model, optimizer and topology.
 
-``make parity`` runs the full product. Here replicas in one process and in two, stages, and a grid
-of both meet batch statistics and clipping. The engines' own tests have the other ways to divide a
+``make parity`` runs the full product. Here replicas in two processes, and a grid of replicas and
+stages, meet batch statistics and clipping. The engines' own tests have the other ways to divide a
 training, activations computed again, and 16 bits.
 """
 
@@ -27,7 +27,7 @@ STEPS, BATCH = 4, 16
 
 SELECTION = {
     ("cnn", "adamw"): ("workers-2",),
-    ("airbench_4_6_8", "muon"): ("mirrored-2", "stages-3", "grid-2x2"),
+    ("airbench_4_6_8", "muon"): ("grid-2x2",),
 }
 """The rest is for ``make parity``, and the engines' own tests."""
 

@@ -102,7 +102,7 @@ sys.exit(worker.main(sys.argv[1]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_pod_that_does_not_reach_the_store(stored):
     """Its controller starts it again: a store may come back."""
     folder = stored.checkpoints.replace("checkpoints", "jobs/train-1")
@@ -134,7 +134,7 @@ def test_a_chief_whose_step_has_lost_the_lease(stored, tmp_path):
     assert there == {"1", heartbeat.NAME}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_store_without_conditional_writes(old_bucket, stored, cluster, caplog):
     """The cluster keeps the lease, and a warning names the trainings that it does not see."""
     stored.run(IN_STEP, run_fn="stub_training.done")

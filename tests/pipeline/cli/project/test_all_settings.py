@@ -41,7 +41,7 @@ ALL = dict(leaves(PipelineSettings))
 
 
 MANY = {
-    "parallel": pytest.mark.slow,
+    "parallel": pytest.mark.full,
     "data": pytest.mark.full,
     "kubeflow": pytest.mark.full,
     "train": pytest.mark.full,

@@ -23,7 +23,7 @@ logging.getLogger("stagecraft.training").info("a line of this project")
 @pytest.mark.parametrize(
     "level",
     [
-        pytest.param("INFO", marks=pytest.mark.slow),
+        pytest.param("INFO", marks=pytest.mark.full),
         pytest.param("DEBUG", marks=pytest.mark.full),
     ],
 )

@@ -54,7 +54,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", [pytest.param("houses"), *(
-    pytest.param(name, marks=pytest.mark.slow if name == "wine" else pytest.mark.full)
+    pytest.param(name, marks=pytest.mark.full)
     for name in ("wine", "fares", "scales")
 )])  # fmt: skip
 def test_a_pattern_is_blessed(name, tmp_path):

@@ -207,7 +207,7 @@ def test_columns_of_like_names_are_served(names, expected, tmp_path):
     assert found == {key: n for n, key in enumerate(expected)}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_vocabularies_of_like_names_are_apart(tmp_path):
     names = ["a b", "a-b", "a.b", "a_b", "价格", "面积", "x" * 300]
     whole = "presence { min_fraction: 1 min_count: 1 } shape {}"

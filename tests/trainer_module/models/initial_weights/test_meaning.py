@@ -157,7 +157,7 @@ def test_other_ranges_are_refused_by_name(feature, make, model):
     assert str(model[1]) in caught.value.suggestion
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_order_of_labels_is_refused(make, tmp_path):
     old, new = (
         make(OLD, labels=("no", "yes"), classes=classes)
