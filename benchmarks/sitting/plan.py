@@ -59,6 +59,12 @@ PLAN = (
     Benchmark(
         "engine/training_loop", "Training loop against Keras fit", 20, ("--rounds 5 --steps 20",)
     ),
+    Benchmark(
+        "engine/first_step",
+        "Time to the first step",
+        25,
+        ("--rounds 2 --blocks 12 --topology 4x2 --topology 4x8 --topology 4x32",),
+    ),
     Benchmark("engine/workers", "Two workers", 10),
     Benchmark("engine/stages", "Two stages with real computation", 30, ("--rounds 7",)),
     Benchmark("engine/overlap", "Overlap of microbatches", 15, ("--rounds 3",)),

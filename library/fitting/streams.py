@@ -26,6 +26,7 @@ import tensorflow as tf
 from stagecraft.parallel_model import workers
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.engines import feeding
+from stagecraft.trainer_module.processes import process
 
 _AHEAD = 8
 """Batches that a process may take before the slowest one has taken the first of them."""
@@ -63,6 +64,7 @@ def remote(address: str, element_spec: Any, cardinality: int) -> tf.data.Dataset
         shares = readers > 1
         # Each attempt has other ports.
         name = json.dumps(json.loads(os.environ["TF_CONFIG"])["cluster"]) if shares else ""
+        process.skip_destruction()
         number = _begun[address, shares]
         _begun[address, shares] += 1
         yield from _read(address, _Request(name or str(os.getpid()), number, reader, readers))

@@ -46,6 +46,13 @@ def tensors_of(value: Value) -> Sequence[tf.Tensor]:
     return value.tensors if isinstance(value, Sliced) else [value]
 
 
+def with_tensors(value: Value, tensors: Iterator[tf.Tensor]) -> Value:
+    """A value that consists of the next tensors."""
+    if isinstance(value, Sliced):
+        return value._replace(tensors=[next(tensors) for _ in value.tensors])
+    return next(tensors)
+
+
 class SecondDerivativeError(UserError):
     """A tape records while it computes a gradient through a pinned call."""
 
@@ -224,12 +231,16 @@ def pinned(
             with inner:
                 return _Results(call(*own_args, **own_kwargs), inner)
 
-        def forward(tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor]) -> Any:
+        def forward(
+            tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor], inline: bool = False
+        ) -> Any:
             with tape or contextlib.nullcontext():
                 inner = Pinned(scope, tape, earlier)
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
-                function = None if traces is None else traces.find(body, nest, inner, tensors, jit)
+                function = None
+                if traces is not None and not inline:
+                    function = traces.find(body, nest, inner, tensors, jit)
                 if function is None:
                     results = body(inner, tensors)
                     return inner, results, results.tensors
@@ -252,21 +263,63 @@ def pinned(
                 arrived = [
                     None if x is None else tf.identity(tf.convert_to_tensor(x)) for x in incoming
                 ]
-                if tape is not None and tape.is_fresh:
+                # A function would take zeros for what nobody uses. The weights behind it would then
+                # seem to have a gradient, and zero times infinity is NaN.
+                inline = traces is not None and any(
+                    arrived[place] is None for place in results.differentiable
+                )
+                if tape is not None and tape.is_fresh and not inline:
                     return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
                 known = recomputation.arrival(arrived)
                 again = [recomputation.after(known, each) for each in copies]
                 fresh = tf.GradientTape(watch_accessed_variables=False)
                 with context.restored():
-                    restarted, _, repeated = forward(fresh, again)
-                kept = [restarted.used[key][1] for key in inner.used]
+                    restarted, _, repeated = forward(fresh, again, inline)
+                kept = [restarted.used.get(key, (None, None))[1] for key in inner.used]
                 return _gradients(fresh, repeated, arrived, [*again, *kept])
 
         if recording:
-            record.record_operation("Pinned", outputs, sources, backward)
+            outputs = recorded("Pinned", outputs, sources, backward)
         return results.restored(outputs, scope)
 
     return run
+
+
+def recorded(
+    name: str,
+    outputs: Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor],
+    backward: Callable[..., list[tf.Tensor | None]],
+) -> list[tf.Tensor]:
+    """Records an operation whose ``backward`` gets None for outputs that have no gradient.
+
+    A tape gives zeros for such outputs.
+
+    Returns:
+        The outputs that others may use.
+    """
+    arrived: set[int] = set()
+
+    def filtered(*incoming: tf.Tensor) -> list[tf.Tensor | None]:
+        given = [each if place in arrived else None for place, each in enumerate(incoming)]
+        arrived.clear()  # the tape may be persistent
+        return backward(*given)
+
+    record.record_operation(name, outputs, sources, filtered)
+
+    def noted(place: int, output: tf.Tensor) -> tf.Tensor:
+        def note(incoming: tf.Tensor) -> list[tf.Tensor]:
+            arrived.add(place)
+            return [incoming]
+
+        with record.stop_recording(), tf.device(output.device):
+            copy = tf.identity(output)
+        record.record_operation(f"{name}Output", [copy], [output], note)
+        return copy
+
+    return [
+        noted(place, each) if each.dtype.is_floating else each for place, each in enumerate(outputs)
+    ]
 
 
 class _Tape(tf.GradientTape):
@@ -293,8 +346,15 @@ class Traces:
     number of parts.
     """
 
-    def __init__(self, variables: Iterable[keras.Variable]):
-        """``variables``: of the layer."""
+    def __init__(self, variables: Iterable[keras.Variable], reused: bool):
+        """Makes no trace yet.
+
+        Args:
+            variables: of the layer.
+            reused: whether equal arguments have one trace. Otherwise, each call has its own: the
+                layer may compute by more than its arguments.
+        """
+        self._reused = reused
         self._keys = list(dict.fromkeys(map(id, variables)))
         self._known: dict[Any, _Function | None] = {}
 
@@ -313,13 +373,16 @@ class Traces:
             inner: the scope of this call.
             tensors: those of ``nest``, on the device of the call.
         """
+        if nest.key is None or not (self._reused or jit):
+            return None
         key = nest.key, _Context().key
-        if key not in self._known:
+        if not self._reused or key not in self._known:
             self._keys = [each for each in self._keys if inner.copy(each) is not None]
             function = _Function(body, self._keys, inner, tensors, jit)
             if function.missing:  # variables of other layers
                 self._keys = [*self._keys, *function.missing]
                 function = _Function(body, self._keys, inner, tensors, jit)
+            self._reused = self._reused and function.is_closed
             self._known[key] = function if jit or function.is_closed else None
         return self._known[key]
 
@@ -392,14 +455,16 @@ class _Nest:
         """The tensors, and their Keras masks."""
 
     @property
-    def key(self) -> Any:
-        """Equal for arguments that differ in the values of tensors alone."""
+    def key(self) -> str | None:
+        """Equal for arguments that differ in the values of tensors alone; None: not known."""
+        if any(isinstance(each, _COMPOSITE) for each in tf.nest.flatten(self._nest)):
+            return None
         others = [
-            (each.dtype, tuple(each.shape)) if tf.is_tensor(each) else _static(each)
+            (each.dtype, str(each.shape)) if tf.is_tensor(each) else _static(each)
             for each in self._leaves
         ]
-        structure = tf.nest.map_structure(lambda _: 0, self._nest, expand_composites=True)
-        masks = [(place, tuple(mask.shape)) for place, mask in self._masks.items()]
+        structure = tf.nest.map_structure(lambda _: 0, self._nest)
+        masks = [(place, str(mask.shape)) for place, mask in self._masks.items()]
         return repr((structure, others, masks))
 
     def restored(self, tensors: Sequence[tf.Tensor]) -> Any:
@@ -410,6 +475,9 @@ class _Nest:
         for place, mask in zip(self._masks, tensors[len(self._places) :], strict=True):
             backend.set_keras_mask(copies[place], mask)
         return tf.nest.pack_sequence_as(self._nest, copies, expand_composites=True)
+
+
+_COMPOSITE = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)
 
 
 def _static(value: Any) -> Any:
@@ -428,12 +496,18 @@ class _Results:
         self._masks = list(masks)
         self._variables = [variable for variable, _ in inner.updates.values()]
         self._ids = list(inner.loss_ids)
+        first = len(self._places) + len(masks)
+        candidates = [*range(len(self._places)), *range(first, first + len(inner.losses))]
         self.tensors = [
             *(leaves[place] for place in self._places),
             *masks.values(),
             *inner.losses,
-            *(value for _, value in inner.updates.values()),
+            *(tf.stop_gradient(value) for _, value in inner.updates.values()),
         ]
+        self.differentiable = [
+            place for place in candidates if self.tensors[place].dtype.is_floating
+        ]
+        """Places of the outputs and losses among the tensors."""
 
     def restored(self, tensors: Sequence[tf.Tensor], scope: Scope) -> Any:
         """The outputs of other tensors; tells the scope the losses and assignments."""
@@ -486,7 +560,7 @@ def _gradients(
     tape: Any,
     outputs: Sequence[tf.Tensor],
     incoming: Sequence[tf.Tensor | None],
-    sources: Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor | None],
 ) -> list[tf.Tensor | None]:
     """The gradients of the sources, None where there is none.
 
@@ -497,12 +571,13 @@ def _gradients(
         for output, gradient in zip(outputs, incoming, strict=True)
         if gradient is not None and output.dtype.is_floating
     ]
-    floats = [each for each in sources if each.dtype.is_floating]
+    floats = [each for each in sources if each is not None and each.dtype.is_floating]
     if not pairs or not floats:
         return [None] * len(sources)
     targets, seeds = zip(*pairs, strict=True)
     found = iter(tape.gradient(list(targets), floats, list(seeds)))
-    return [next(found) if each.dtype.is_floating else None for each in sources]
+    known = set(map(id, floats))
+    return [next(found) if id(each) in known else None for each in sources]
 
 
 def total(gradients: Sequence[Any]) -> Any:

@@ -110,12 +110,16 @@ def _views(
     last = [
         place for place, (stage, after) in enumerate(itertools.pairwise(stages)) if stage != after
     ]
-    if not last or not isinstance(model, keras.Model) or functional.obstacle(model):
+    # The graph of a Sequential may change.
+    if not last or isinstance(model, keras.Sequential) or not isinstance(model, keras.Model):
+        return []
+    if functional.obstacle(model):
         return []
     ends = [units[place].name for place in last]
-    if set(map(id, units)) != {id(node.operation) for node in functional.computed(model)} or not {
-        point.layer for point in partition.cut_points(model)
-    }.issuperset(ends):
+    in_order = [node.operation for node in functional.computed(model)]
+    if list(map(id, in_order)) != list(map(id, units)):
+        return []
+    if not {point.layer for point in partition.cut_points(model)}.issuperset(ends):
         return []
     models = partition.split(model, ends)
     return list(zip(models, [stages[0], *(stages[place + 1] for place in last)], strict=True))

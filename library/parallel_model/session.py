@@ -42,6 +42,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.shards import group as groups
 from stagecraft.trainer_module.models.stages.shards.call import Weights
 from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
@@ -56,8 +57,6 @@ _KEY = copies.SESSION
 
 _STEPS = ("train_step", "test_step", "predict_step")
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
-
-_COMPUTE_METRICS = keras.Model.compute_metrics
 
 _EXAMINED = (0, 3, 30, 300)
 """Batches before which the model is examined: the first, and others when weights have moved."""
@@ -306,14 +305,31 @@ class Session:
         if any(not layer.built for layer in self.model._flatten_layers()):
             step = self._taking_optionals(self._own[name])
             tf.function(step, autograph=False).get_concrete_function(example)
-        if name == "train_step" and type(self.model).compute_metrics is _COMPUTE_METRICS:
-            # TensorFlow traces a step again whose first trace makes variables. Keras says no more
-            # of what it cannot build than that; the step does.
+        if name == "train_step" and self._trains_as_keras():
+            # TensorFlow traces a step again whose first trace makes variables. What Keras cannot
+            # build so, the step builds.
             with contextlib.suppress(Exception):
                 self.model._symbolic_build(data_batch=example)
         if not self._agree and self.peers.count > 1:
             self._agree = True
             self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
+
+    def _trains_as_keras(self) -> bool:
+        """Whether a step calls the graph of a functional model, and what ``compile`` has got."""
+        model, names = self.model, ("train_step", "compute_loss", "compute_metrics")
+        return not functional.obstacle(model) and all(
+            getattr(type(model), name) is getattr(keras.Model, name) and name not in self._before
+            for name in names
+        )
+
+    def _has_pure_layers(self) -> bool:
+        """Whether equal calls of a layer compute the same: no code of the caller's runs in them."""
+        return (
+            isinstance(self.model, keras.Model)
+            and not functional.obstacle(self.model)
+            and "call" not in self._before
+            and all(_is_pure(layer) for _, layer in walk(self.model))
+        )
 
     def _taking_optionals(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A step that takes None as datasets have it: ``tf.experimental.Optional``."""
@@ -534,7 +550,8 @@ class Session:
             for number in numbers
         ]
         values, trained = self._values(replicas)
-        shares = (traces is not None or len(numbers) > 1) and not tf.executing_eagerly()
+        several = traces is not None or len(numbers) > 1
+        shares = several and not tf.executing_eagerly() and self._has_pure_layers()
         known = {} if traces is None else traces
         results = []
         for replica, part, own in zip(replicas, divided, values, strict=True):
@@ -564,7 +581,7 @@ class Session:
             # Traces of shards name their devices, which each replica has for itself.
             key = id(unit), replica if self._shards is not None else 0
             if key not in traces:
-                traces[key] = pins.Traces(getattr(unit, "variables", ()))
+                traces[key] = pins.Traces(getattr(unit, "variables", ()), shares)
             return pins.pinned(
                 self._over_shards(unit, call, replica, stage),
                 self.topology.device(replica, stage),
@@ -651,7 +668,11 @@ class Session:
 
         if recording and places:
             copies = [tensor for tensors in sent for tensor in tensors]
-            record.record_operation("Spread", copies, [values[place] for place in places], backward)
+            taken = [values[place] for place in places]
+            noted = iter(pins.recorded("Spread", copies, taken, backward))
+            for of_part in spread:
+                for place in places:
+                    of_part[place] = pins.with_tensors(of_part[place], noted)
         keys = [id(variable) for variable in variables]
         return [dict(zip(keys, of_part, strict=True)) for of_part in spread], trained
 
@@ -769,6 +790,16 @@ def _frozen(model: Any) -> Iterator[None]:
 
     with intercepted([layer for _, layer in normalizations(model)], frozen):
         yield
+
+
+_PURE = ("keras", "keras_hub", "stagecraft")
+"""Packages whose layers compute by their arguments and weights."""
+
+
+def _is_pure(layer: Any) -> bool:
+    package = type(layer).__module__.partition(".")[0]
+    own_code = is_replaced(layer) or isinstance(layer, keras.layers.Lambda)
+    return package in _PURE and not own_code
 
 
 def _in_a_row(

@@ -74,6 +74,8 @@ class ReplicaPipeline:
         self._parts = parts
         self._traces = traces if _shares_traces(parallel) else None
         """None: each pass has its own ops."""
+        self._inlined: set[int] = set()
+        """Numbers of the stages that use no trace all the same."""
         self._add = step_metrics.plus
         if self._traces is not None:
             self._add = shared_function.shared(self._add)
@@ -88,6 +90,7 @@ class ReplicaPipeline:
             model = stage.stage.model
             of_inputs = self.passes_back[-1] or [False] * len(model.inputs)
             self.passes_back.append(functional.have_gradients(model, of_inputs, frozen))
+        self._has_gradient = [list(each) for each in self.passes_back[1:]]
         for shards, of_inputs in zip(self._shards, self.passes_back, strict=True):
             shards[0].stage.freeze(frozen, any(of_inputs))
             for shard in shards:
@@ -128,11 +131,15 @@ class ReplicaPipeline:
                     inputs = tf.nest.map_structure(tf.identity, source)
                     with tf.control_dependencies(tf.nest.flatten(inputs)):
                         passed[k, m] = self._forward(k, values[k], inputs, part, rows[m], step)
-                    latest[device] = tf.nest.flatten(passed[k, m].outputs)
+                    latest[device] = passed[k, m].results
                     continue
                 forward = passed.pop((k, m))
                 arrived = {i: tf.identity(v) for i, v in incoming.pop((k, m), {}).items()}
                 with tf.control_dependencies(list(arrived.values())):
+                    if forward.traced and self._lacks_gradient(k, arrived):
+                        self._inlined.add(k)
+                        part = batches.take(batch, m)
+                        forward = self._forward(k, values[k], forward.inputs, part, rows[m], step)
                     gradients, back = self._backward(k, values[k][0], forward, arrived, seeds[k])
                 latest[device] = [*gradients, *back.values()]
                 incoming[k - 1, m] = back
@@ -204,12 +211,13 @@ class ReplicaPipeline:
             tape.watch(self.stages[number].stage.trained(values[0]))
             tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
             computed = self._trace(number)(values, inputs, compared, rows, step)
-        return _Forward(tape, inputs, *computed)
+        traced = self._traces is not None and number not in self._inlined
+        return _Forward(traced, tape, inputs, *computed)
 
     def _trace(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """The way forward through a stage, as :meth:`_compute`."""
         compute = functools.partial(self._compute, number)
-        if self._traces is None:
+        if self._traces is None or number in self._inlined:
             return compute
         if number not in self._traces:
             self._traces[number] = shared_function.shared(compute)
@@ -229,12 +237,27 @@ class ReplicaPipeline:
         Args:
             compared: targets and weights, for the last stage.
         """
-        result = self.stages[number].stage(*values, inputs, step, rows)
+        outputs, changed, penalty = self.stages[number].stage(*values, inputs, step, rows)
+        # The gradient of a function takes one of each result.
+        changed = {place: tf.stop_gradient(value) for place, value in changed.items()}
         if compared is None:
-            return (*result, None, None)
+            return outputs, changed, penalty, None, None
         batch = Batch(inputs, *compared)
-        losses = self._objective.loss(result.outputs, batch)
-        return (*result, losses, self._objective.sums(result.outputs, batch))
+        losses = self._objective.loss(outputs, batch)
+        sums = tf.stop_gradient(self._objective.sums(outputs, batch))
+        return None, changed, penalty, losses, sums
+
+    def _lacks_gradient(self, number: int, incoming: Mapping[int, tf.Tensor]) -> bool:
+        """Whether no gradient arrives for a result of a stage that depends on weights.
+
+        A function would take zeros for it. The weights behind it would then seem to have a
+        gradient, and zero times infinity is NaN. From now on, the stage's passes have their own
+        ops.
+        """
+        if number == len(self.stages) - 1:
+            return False
+        has_gradient = self._has_gradient[number]
+        return any(has and place not in incoming for place, has in enumerate(has_gradient))
 
     def _backward(
         self,
@@ -260,12 +283,12 @@ class ReplicaPipeline:
         sources = [*weights, *(inputs[index] for index in wanted)]
         if not sources:
             return [], {}
-        outputs = tf.nest.flatten(passed.outputs)
+        outputs = [] if passed.outputs is None else tf.nest.flatten(passed.outputs)
         targets, arrived = [outputs[index] for index in incoming], [*incoming.values()]
         for value, divisor in self._parts_of_loss(passed):
             targets.append(value)
             arrived.append(seeds.of_loss(value, divisor))
-        if self._traces is not None:
+        if passed.traced:
             known = set(map(id, targets))
             rest = tf.nest.flatten((outputs, passed.changed, passed.sums))
             rest = [each for each in rest if tf.is_tensor(each) and id(each) not in known]
@@ -342,12 +365,21 @@ class _Seeds:
 class _Forward(NamedTuple):
     """A microbatch's way forward through a stage, kept for the direction back."""
 
+    traced: bool
+    """Whether other passes share its function."""
     tape: tf.GradientTape
     inputs: Nest
     outputs: Nest
+    """None in the last stage."""
     changed: dict[int, tf.Tensor]
     penalty: tf.Tensor
     losses: tf.Tensor | None
     """Sum over the examples, and"""
     sums: tf.Tensor | None
     """the sums of the metrics, in the last stage."""
+
+    @property
+    def results(self) -> list[tf.Tensor]:
+        """What is there when the pass has ended."""
+        results = tf.nest.flatten((self.outputs, self.losses, self.sums))
+        return [each for each in results if each is not None]

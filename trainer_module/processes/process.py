@@ -161,17 +161,17 @@ def end_with_parent() -> None:
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
     """Runs ``main``, and ends this process with the exit code that it returns.
 
-    Python waits for threads and calls what is registered with ``atexit``, as always; then the
-    process ends, before Python clears its modules. TensorFlow destroys its iterators there, and
-    hangs if one of them still waits for a Python generator.
+    After :func:`skip_destruction`, Python waits for threads and calls what is registered with
+    ``atexit``, as always; then the process ends, before Python clears its modules.
     """
     code = 1
 
     def leave() -> None:
-        logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a closed pipe or file
-                stream.flush()
+        if not _skips_destruction:
+            return
+        for end in (logging.shutdown, sys.stdout.flush, sys.stderr.flush):
+            with contextlib.suppress(Exception):  # a closed pipe or file
+                end()
         os._exit(code)
 
     atexit.register(leave)  # the first registered function is called last
@@ -180,7 +180,22 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         raise
+    except BaseException:
+        atexit.unregister(leave)
+        raise
     sys.exit(code)
+
+
+def skip_destruction() -> None:
+    """Lets :func:`run_and_exit` end this process before Python destroys objects.
+
+    TensorFlow may hang there if an iterator over a Python generator is still open.
+    """
+    global _skips_destruction
+    _skips_destruction = True
+
+
+_skips_destruction = False
 
 
 def how_it_ended(code: int) -> str:

@@ -1,6 +1,7 @@
 """How a process ends."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -19,11 +20,11 @@ def run(body: str, start: str = "") -> subprocess.CompletedProcess[str]:
     script = "\n".join(
         (
             "import atexit, sys, threading, time",
-            "from stagecraft.trainer_module.processes.process import run_and_exit",
+            "from stagecraft.trainer_module.processes import process",
             start,
             "def main():",
             *(f"    {line}" for line in body.splitlines()),
-            "run_and_exit(main)",
+            "process.run_and_exit(main)",
         )
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -47,6 +48,7 @@ def work():
     print("thread")
 threading.Thread(target=work).start()
 atexit.register(print, "exit function")
+process.skip_destruction()
 return 0
 """
     done = run(body)
@@ -54,5 +56,11 @@ return 0
 
 
 def test_no_object_of_a_module_is_destroyed():
-    start = "import os\nclass Resource:\n    def __del__(self): os._exit(9)\nresource = Resource()"
+    body = "def __del__(self): os._exit(9)"
+    start = f"import os\nprocess.skip_destruction()\nclass Kept:\n    {body}\nkept = Kept()"
     assert run("return 3", start).returncode == 3
+
+
+def test_an_interrupt_stays_one():
+    done = run("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)")
+    assert done.returncode == -signal.SIGINT

@@ -34,6 +34,16 @@ def penalised(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     )
 
 
+def stopped(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """No gradient goes through one of two tensors between stages."""
+    images = keras.Input(input_shape)
+    hidden = layers.Flatten(name="flatten")(layers.AveragePooling2D(8, name="shrink")(images))
+    one = layers.Dense(5, "tanh", name="one")(hidden)
+    other = keras.ops.log(layers.Dense(5, "relu", name="other")(hidden) + 1e-12)
+    both = layers.Add(name="sum")([one, keras.ops.stop_gradient(other)])
+    return keras.Model(images, layers.Dense(num_classes, name="logits")(both))
+
+
 def frozen(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     """The first stage has nothing to train, and a BatchNorm in the second is frozen."""
     model = _network(input_shape, num_classes, norm=True)

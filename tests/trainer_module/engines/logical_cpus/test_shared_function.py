@@ -3,12 +3,15 @@
 from typing import Any
 
 import driving
+import keras
+import networks
 import numpy as np
 import pytest
 import tensorflow as tf
 from driving import GRID, STAGES, label, slow
 
 from stagecraft.trainer_module.engines import placement, replica_pipeline
+from stagecraft.trainer_module.models.stages import partition
 
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}
@@ -60,6 +63,30 @@ def test_the_numbers_are_the_same(parallel, model, monkeypatch):
     inside = {op.kind for op in ops if "PartitionedCall/" in op.name}
     assert inside >= ({"AddN"} if "jit" in parallel else {"MatMul", "BiasAddGrad"})
     assert "jit" in parallel or not [op for op in more if "PartitionedCall/" in op.name]
+
+
+def test_what_has_no_gradient_has_none(monkeypatch):
+    """A function would take zeros for it, and its weights would decay."""
+    parallel = {**STAGES, "stages": 2, "precision": "float64"}
+    train: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.5}
+    names = [
+        point.layer
+        for point in partition.cut_points(networks.stopped((32, 32, 3), 4))
+        if len(point.tensors) == 2 and point.layer.startswith("log")
+    ]
+    assert names
+    states = []
+    for shares in (True, False):
+        monkeypatch.setattr(replica_pipeline, "_shares_traces", lambda parallel, s=shares: s)
+        keras.backend.clear_session()
+        engine = driving.make({**parallel, "cuts": names[0]}, "stopped", **train)
+        before = engine.state()
+        engine.train(driving.feed(engine), 3)
+        states.append(engine.state())
+    one, other = states
+    for name, value in other.items():
+        np.testing.assert_allclose(one[name], value, rtol=1e-12, atol=1e-15, err_msg=name)
+    assert "model/other/kernel" not in driving.differing(before, other)
 
 
 def test_the_graph_does_not_grow_by_the_layers():
