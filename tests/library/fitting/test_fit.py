@@ -315,6 +315,7 @@ def test_several_outputs(weighted):
     assert found.history["a_accuracy"] == pytest.approx(history["a_accuracy"])
 
 
+@pytest.mark.slow
 def test_a_function_that_builds_the_model():
     history = sc.fit(mlp, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=3)
     again = sc.fit(mlp, draw(32, 5), draw(32, 3), loss="mse", verbose=0, seed=3)

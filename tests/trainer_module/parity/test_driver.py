@@ -124,6 +124,7 @@ def test_with_statistics_penalties_are_held_against_a_whole_batch(penalties):
     assert penalties.why() == []
 
 
+@pytest.mark.slow
 def test_a_penalty_that_is_combined_otherwise_is_found(penalties):
     """All but the batch of equal parts is equal: the reference has the same parts."""
     faulty = penalties.changed(lambda n, v: v * 0.9 if n.startswith("copies/") else v)

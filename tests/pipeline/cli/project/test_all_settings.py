@@ -42,6 +42,8 @@ ALL = dict(leaves(PipelineSettings))
 
 MANY = {
     "parallel": pytest.mark.full,
+    "parity": pytest.mark.full,
+    "evaluate": pytest.mark.full,
     "data": pytest.mark.full,
     "kubeflow": pytest.mark.full,
     "train": pytest.mark.full,

@@ -53,7 +53,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param("houses"), *(
+@pytest.mark.parametrize("name", [pytest.param("houses", marks=pytest.mark.slow), *(
     pytest.param(name, marks=pytest.mark.full)
     for name in ("wine", "fares", "scales")
 )])  # fmt: skip

@@ -113,6 +113,7 @@ def answers(model: keras.Model, made: tuple[Any, Any, str], towns: Sequence[str]
     return model({name: features[name] for name in FEATURES}).numpy()
 
 
+@pytest.mark.slow
 def test_rows_follow_their_tokens(make, model):
     """The vocabulary's order has changed: without the rows' new places, answers are others'."""
     old, new = make(OLD), make(NEW)
