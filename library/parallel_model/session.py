@@ -792,7 +792,7 @@ def _frozen(model: Any) -> Iterator[None]:
         yield
 
 
-_PURE = ("keras", "keras_hub", "stagecraft")
+_PURE = ("keras", "stagecraft")
 """Packages whose layers compute by their arguments and weights."""
 
 
