@@ -47,7 +47,7 @@ class RunMetadata:
 
     @property
     def notes(self) -> run_notes.Notes:
-        """What the run noted before its first step."""
+        """The notes that the run took before its first step."""
         return run_notes.read(self.context)
 
     @functools.cached_property

@@ -152,7 +152,7 @@ class StoredFolder:
             ) from None
 
     def _send(self, send: Callable[[], None]) -> None:
-        """As :meth:`_patiently`; only the bucket can be missing."""
+        """Calls ``send`` by :meth:`_patiently`; only the bucket can be missing."""
         try:
             self._patiently(send)
         except FileNotFoundError:

@@ -19,7 +19,7 @@ PUSHED_BY = "pushed_by"
 """Key of the Pusher's ``custom_config``: an :data:`Owner`."""
 
 Owner = Mapping[str, str]
-"""What tells pipelines apart: values by the names of settings, such as ``name``, ``task.name``."""
+"""Values that tell pipelines apart, by the names of settings: ``name``, ``task.name``."""
 
 
 class ForeignVersionError(UserError):

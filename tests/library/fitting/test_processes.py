@@ -294,7 +294,7 @@ from stagecraft.trainer_module.processes.process import run_and_exit
 def main():
     global iterator
     specs = tf.TensorSpec((None, 2)), tf.TensorSpec((None,))
-    for count in range(24):
+    for count in range(60):
         iterator = iter(streams.remote(sys.argv[1], specs, -2))
         for _ in range(count % 4):
             next(iterator)
@@ -314,5 +314,5 @@ def test_iterators_end_at_once_in_the_middle_of_the_data():
     with streams.Server(pairs().batch(2)) as server:
         words = [sys.executable, "-c", DELETE, server.address]
         environment = os.environ | {"PYTHONPATH": path}
-        done = subprocess.run(words, capture_output=True, timeout=300, env=environment)
+        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]

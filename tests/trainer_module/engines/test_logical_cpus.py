@@ -50,7 +50,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # the first one runs all of them
+@pytest.mark.timeout(1800)  # the first one runs all of them
 @pytest.mark.parametrize("file", OFTEN)
 def test_passes(outcomes, file):
     failures = outcomes("not slow", OFTEN).get(file, [])

@@ -1,4 +1,4 @@
-"""What a section of the report shows."""
+"""The content of a section of the report."""
 
 from __future__ import annotations
 
