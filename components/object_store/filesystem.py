@@ -137,7 +137,7 @@ class ObjectStore(filesystem.Filesystem):
     def walk(
         top: PathType, topdown: bool = True, onerror: Callable[..., None] | None = None
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Walks like ``os.walk``: address, folders' names, files' names; raises if the store fails."""
+        """Walks like ``os.walk``: addresses, folders, files; raises if the store fails."""
         folder = os.fsdecode(top)
         try:
             entries = locate(folder).entries()

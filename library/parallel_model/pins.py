@@ -22,6 +22,7 @@ from stagecraft.parallel_model import draws
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.scope import assigned_value
 from stagecraft.trainer_module.models.stages import remat as recomputation
+from stagecraft.trainer_module.models.stages import shared_function
 from stagecraft.trainer_module.models.stages.shards.call import Weights
 from stagecraft.trainer_module.models.stages.shards.split import Split
 
@@ -232,15 +233,17 @@ def pinned(
                 return _Results(call(*own_args, **own_kwargs), inner)
 
         def forward(
-            tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor], inline: bool = False
+            tape: tf.GradientTape | None,
+            tensors: Sequence[tf.Tensor],
+            unused: frozenset[int] = frozenset(),
         ) -> Any:
             with tape or contextlib.nullcontext():
                 inner = Pinned(scope, tape, earlier)
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
                 function = None
-                if traces is not None and not inline:
-                    function = traces.find(body, nest, inner, tensors, jit)
+                if traces is not None:
+                    function = traces.find(body, nest, inner, tensors, jit, unused)
                 if function is None:
                     results = body(inner, tensors)
                     return inner, results, results.tensors
@@ -263,18 +266,17 @@ def pinned(
                 arrived = [
                     None if x is None else tf.identity(tf.convert_to_tensor(x)) for x in incoming
                 ]
-                # A function would take zeros for what nobody uses. The weights behind it would then
-                # seem to have a gradient, and zero times infinity is NaN.
-                inline = traces is not None and any(
-                    arrived[place] is None for place in results.differentiable
-                )
-                if tape is not None and tape.is_fresh and not inline:
+                # A function takes zeros for what nobody uses. The weights behind it would then seem
+                # to have a gradient, and zero times infinity is NaN.
+                unused = frozenset(k for k in results.differentiable if arrived[k] is None)
+                takes_zeros = traces is not None and unused
+                if tape is not None and tape.is_fresh and not takes_zeros:
                     return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
                 known = recomputation.arrival(arrived)
                 again = [recomputation.after(known, each) for each in copies]
                 fresh = tf.GradientTape(watch_accessed_variables=False)
                 with context.restored():
-                    restarted, _, repeated = forward(fresh, again, inline)
+                    restarted, _, repeated = forward(fresh, again, unused)
                 kept = [restarted.used.get(key, (None, None))[1] for key in inner.used]
                 return _gradients(fresh, repeated, arrived, [*again, *kept])
 
@@ -334,7 +336,7 @@ class _Tape(tf.GradientTape):
         self.is_fresh, self._stays = True, persistent
 
     def gradient(self, *args: Any, **kwargs: Any) -> Any:
-        """As in the base."""
+        """Takes the gradient, once if the tape is not persistent."""
         self.is_fresh = self._stays
         return super().gradient(*args, **kwargs)
 
@@ -365,6 +367,7 @@ class Traces:
         inner: Pinned,
         tensors: Sequence[tf.Tensor],
         jit: bool,
+        unused: frozenset[int],
     ) -> _Function | None:
         """The function for such arguments; None: each call has its own ops.
 
@@ -372,16 +375,17 @@ class Traces:
             body: the call.
             inner: the scope of this call.
             tensors: those of ``nest``, on the device of the call.
+            unused: places of results that have no gradient.
         """
         if nest.key is None or not (self._reused or jit):
             return None
-        key = nest.key, _Context().key
+        key = nest.key, _Context().key, unused
         if not self._reused or key not in self._known:
             self._keys = [each for each in self._keys if inner.copy(each) is not None]
-            function = _Function(body, self._keys, inner, tensors, jit)
+            function = _Function(body, self._keys, inner, tensors, jit, unused)
             if function.missing:  # variables of other layers
                 self._keys = [*self._keys, *function.missing]
-                function = _Function(body, self._keys, inner, tensors, jit)
+                function = _Function(body, self._keys, inner, tensors, jit, unused)
             self._reused = self._reused and function.is_closed
             self._known[key] = function if jit or function.is_closed else None
         return self._known[key]
@@ -397,11 +401,13 @@ class _Function:
         inner: Pinned,
         tensors: Sequence[tf.Tensor],
         jit: bool,
+        unused: frozenset[int],
     ):
         """Traces the call.
 
         Args:
             keys: ids of the variables that it reads.
+            unused: places of results through which no gradient goes.
         """
         self._keys = keys
         scopes: list[Pinned] = []
@@ -416,13 +422,15 @@ class _Function:
             scopes[:] = [Pinned(inner._outer, None, inner._earlier, copies)]
             with draws.of_rows(rows):
                 self.results = body(scopes[0], own)
-            return self.results.tensors
+            return [
+                tf.stop_gradient(each) if place in unused else each
+                for place, each in enumerate(self.results.tensors)
+            ]
 
-        own: dict[str, Any] = {"jit_compile": True} if jit else {}
-        attributes = None if jit else {"_noinline": True}
-        self._function = tf.function(
-            function, autograph=False, experimental_attributes=attributes, **own
-        )
+        if jit:
+            self._function: Any = tf.function(function, jit_compile=True, autograph=False)
+        else:
+            self._function = shared_function.shared(function)
         arguments = self._arguments(inner, tensors)
         concrete = self._function.get_concrete_function(*arguments)
         self.missing = [key for key in scopes[0].used_keys if key not in keys]

@@ -799,7 +799,8 @@ _PURE = ("keras", "stagecraft")
 def _is_pure(layer: Any) -> bool:
     package = type(layer).__module__.partition(".")[0]
     own_code = is_replaced(layer) or isinstance(layer, keras.layers.Lambda)
-    return package in _PURE and not own_code
+    # In 16 bits, the constants that TensorFlow folds in a function would be seen.
+    return package in _PURE and not own_code and tf.as_dtype(layer.compute_dtype).size > 2
 
 
 def _in_a_row(

@@ -323,11 +323,13 @@ def _shares_traces(parallel: ParallelSettings) -> bool:
     """Whether all passes through a stage share a function.
 
     A timeline finds passes by the names of their ops, which would be alike. Shards that recompute
-    record gradients which a function does not see.
+    record gradients which a function does not see. TensorFlow folds other constants in a function
+    than in the graph of one device; 16 bits would make more of this than of the order of sums.
+    Recomputed activations have functions anyway.
     """
-    recomputes_shards = parallel.remat and parallel.shards > 1
     several = parallel.microbatches * parallel.replicas > 1
-    return several and not parallel.timeline_step and not recomputes_shards
+    fits = parallel.shards == 1 if parallel.remat else not parallel.precision.startswith("mixed")
+    return several and fits and not parallel.timeline_step
 
 
 class _Seeds:
@@ -380,6 +382,6 @@ class _Forward(NamedTuple):
 
     @property
     def results(self) -> list[tf.Tensor]:
-        """What is there when the pass has ended."""
+        """The tensors that are there when the pass has ended."""
         results = tf.nest.flatten((self.outputs, self.losses, self.sums))
         return [each for each in results if each is not None]

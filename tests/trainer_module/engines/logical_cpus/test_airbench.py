@@ -30,9 +30,10 @@ RECIPE: dict[str, Any] = {
 LOOKAHEAD: dict[str, Any] = {**RECIPE, "ema_decay": 0, "lookahead": 2}
 """With a pull after each second step, as in the paper after each fifth."""
 
-ROUNDING = {"float64": 2.0**-53 * np.sqrt(8 * 31 * 31), "mixed_bfloat16": 2.0**-8}
-"""A step sums 8 x 31 x 31 products of float64 in another order. In mixed_bfloat16, TensorFlow fuses
-other ops in the function that microbatches share, and so rounds other results to 8 bits."""
+ROUNDING = {"float64": 2.0**-53 * np.sqrt(8 * 31 * 31), "mixed_bfloat16": 3 * 2.0**-24}
+"""A step sums 8 x 31 x 31 products of float64 in another order. In mixed_bfloat16, each part rounds
+alike, and the sum of four parts in float32 has another order; in these steps, no weight crosses a
+boundary between two values of bfloat16."""
 
 
 def _images() -> np.ndarray:
@@ -75,7 +76,7 @@ def test_trains_as_on_one_device(parallel, reference):
     _assert_alike(engine, after, "float64")
 
 
-@pytest.mark.parametrize("precision", ["float64", driving.slow("mixed_bfloat16")])
+@pytest.mark.parametrize("precision", [driving.slow("float64"), "mixed_bfloat16"])
 @pytest.mark.parametrize(
     ("parallel", "reference"),
     [driving.slow(*pair) for pair in PAIRS if pair[0] is not GRID] + [(GRID, ACCUMULATE_4)],

@@ -110,7 +110,12 @@ def _graph(engine: Any) -> Any:
 
 @pytest.mark.parametrize(
     "other",
-    [{"microbatches": 1}, {"timeline_step": 2}, {"remat": True, "shards": 2}],
+    [
+        {"microbatches": 1},
+        {"timeline_step": 2},
+        {"remat": True, "shards": 2},
+        {"precision": "mixed_bfloat16"},
+    ],
     ids=label,
 )
 def test_where_each_call_has_its_own_ops(other):
