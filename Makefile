@@ -9,10 +9,12 @@ BIN := $(VENV)/bin
 # fastest. Tests of one file share fixtures; tests/conftest.py sets the order of the files.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 	--dist loadfile --no-loadscope-reorder
+# Processes whose processor counts as six devices: other tests have one.
+DEVICES := STAGECRAFT_LOGICAL_CPUS=1 $(BIN)/pytest $(PARALLEL) tests/trainer_module/engines/logical_cpus
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run image flink parity drill soak benchmarks golden layers docs test test-slow test-all lint types format lock clean
+.PHONY: help setup run image flink parity drill soak benchmarks golden layers docs test test-slow test-devices test-all lint types format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -66,8 +68,12 @@ test: setup  ## run the fast tests
 test-slow: setup  ## run the slow tests: whole pipelines, builds
 	$(BIN)/pytest $(PARALLEL) -m 'slow and not full' $(ARGS)
 
+test-devices: setup  ## run the tests that divide models over six logical devices
+	$(DEVICES) -m 'not full' $(ARGS)
+
 test-all: setup  ## run all tests, including those that CI skips: more topologies, all faults of the drill
-	$(BIN)/pytest $(PARALLEL) $(ARGS)
+	$(BIN)/pytest $(PARALLEL)
+	$(DEVICES)
 
 lint: setup types  ## run ruff, mypy and hadolint, as CI does
 	$(BIN)/ruff check .

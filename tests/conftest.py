@@ -12,6 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
+import marks
 import pytest
 from made_once import made_once
 
@@ -19,7 +20,6 @@ pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
-    "trainer_module/engines/test_logical_cpus.py",
     "test_image_runs.py",
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
@@ -78,7 +78,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unknown = marks.give(items)
+    if unknown and not any("::" in word for word in config.args):
+        raise pytest.UsageError(f"tests/marks.txt: no test has the name of {unknown[0]}")
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 

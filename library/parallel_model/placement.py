@@ -2,7 +2,8 @@
 
 A *unit* is a layer that runs on one device as a whole. Units are the layers of the model; of a
 layer that is a model itself, or is larger than a stage, the layers inside. So a model needs no
-graph to be placed: what connects the units runs where it is.
+graph to be placed: what connects the units runs where it is. A functional model has *views* as
+well: one for each stage, with the units between two cuts, so that one call computes the stage.
 """
 
 from __future__ import annotations

@@ -372,7 +372,7 @@ class _Forward(NamedTuple):
     tape: tf.GradientTape
     inputs: Nest
     outputs: Nest
-    """None in the last stage."""
+    """The last stage has None."""
     changed: dict[int, tf.Tensor]
     penalty: tf.Tensor
     losses: tf.Tensor | None

@@ -41,7 +41,7 @@ def test_the_exit_code_is_that_of_python(name):
 
 
 def test_threads_and_exit_functions_come_first():
-    """What they print reaches a pipe, whose buffer nobody else writes."""
+    """Text that they print reaches a pipe, whose buffer nobody else writes."""
     body = """
 def work():
     time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""These tests need logical CPUs, and so a process of their own: see ``test_logical_cpus.py``."""
+"""These tests need six logical CPUs, and so processes of their own: ``make test-devices``."""
 
 import contextlib
 import os

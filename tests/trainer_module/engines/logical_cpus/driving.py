@@ -28,9 +28,9 @@ FAMILIES = ("airbench_4_6_8",)
 State = Mapping[str, np.ndarray]
 
 
-def slow(*values: Any) -> Any:
-    """Parameters of a test that is not among the fast ones."""
-    return pytest.param(*values, marks=pytest.mark.slow)
+def rare(*values: Any) -> Any:
+    """Parameters of a test that CI leaves out."""
+    return pytest.param(*values, marks=pytest.mark.full)
 
 
 def label(value: Any) -> str:

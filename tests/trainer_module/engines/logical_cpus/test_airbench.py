@@ -66,7 +66,7 @@ def _trained_with_lookahead(precision: str, accumulate: int) -> dict[str, np.nda
     return engine.state()
 
 
-@pytest.mark.slow  # as the parity of real topologies
+@pytest.mark.full  # as the parity of real topologies
 @pytest.mark.parametrize(("parallel", "reference"), PAIRS, ids=driving.label)
 def test_trains_as_on_one_device(parallel, reference):
     engine = _engine(parallel)
@@ -76,10 +76,10 @@ def test_trains_as_on_one_device(parallel, reference):
     _assert_alike(engine, after, "float64")
 
 
-@pytest.mark.parametrize("precision", [driving.slow("float64"), "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [driving.rare("float64"), "mixed_bfloat16"])
 @pytest.mark.parametrize(
     ("parallel", "reference"),
-    [driving.slow(*pair) for pair in PAIRS if pair[0] is not GRID] + [(GRID, ACCUMULATE_4)],
+    [driving.rare(*pair) for pair in PAIRS if pair[0] is not GRID] + [(GRID, ACCUMULATE_4)],
     ids=driving.label,
 )
 def test_trains_with_lookahead_as_on_one_device(parallel, reference, precision):
@@ -90,9 +90,9 @@ def test_trains_with_lookahead_as_on_one_device(parallel, reference, precision):
     _assert_alike(engine, expected, precision)
 
 
-@pytest.mark.parametrize("precision", [driving.slow("float64"), "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [driving.rare("float64"), "mixed_bfloat16"])
 @pytest.mark.parametrize(
-    "parallel", [driving.slow(MIRRORED), STAGES, driving.slow(GRID)], ids=driving.label
+    "parallel", [driving.rare(MIRRORED), STAGES, driving.rare(GRID)], ids=driving.label
 )
 def test_goes_on_bit_by_bit(parallel, precision):
     engine = _engine(parallel, precision, LOOKAHEAD)

@@ -9,7 +9,7 @@ import pytest
 import stagecraft as sc
 from stagecraft.trainer_module.parallel.topology import set_graph_options
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("in_float64")]
 
 SIDES = {
     **dict.fromkeys(("VGG16", "ResNet50", "ResNet50V2", "MobileNet", "MobileNetV2"), 32),

@@ -7,7 +7,7 @@ from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kept", [{}, {"stages": 2}, {"replicas": 2, "stages": 2}], ids=str)
 def test_the_choice_trains_and_is_in_the_record(make_fn_args, tmp_path, kept):
     given = {f"parallel_{name}": value for name, value in kept.items()}

@@ -62,8 +62,8 @@ def trained(name, parallel):
     return engine.state()
 
 
-@pytest.mark.parametrize("parallel", [driving.slow(MIRRORED), GRID], ids=label)
-@pytest.mark.parametrize("name", ["both", driving.slow("linear"), driving.slow("shared")])
+@pytest.mark.parametrize("parallel", [driving.rare(MIRRORED), GRID], ids=label)
+@pytest.mark.parametrize("name", ["both", driving.rare("linear"), driving.rare("shared")])
 def test_every_topology_is_one_device(name, parallel):
     found, expected = trained(name, parallel), alone(name)
     assert found.keys() == expected.keys()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import sharded
 import tensorflow as tf
-from driving import BATCH, GRID, MIRRORED, ONE, STAGES, STEPS, assert_no_drift, label, slow
+from driving import BATCH, GRID, MIRRORED, ONE, STAGES, STEPS, assert_no_drift, label, rare
 
 from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.models.layers.scope import floatx
@@ -31,17 +31,17 @@ TRAIN: dict[str, Any] = {
 }
 TOPOLOGIES: list[Any] = [
     MIRRORED,
-    slow({"strategy": "central_storage", "replicas": 2}),
+    rare({"strategy": "central_storage", "replicas": 2}),
     {**STAGES, "stages": 2},
-    slow(STAGES),
-    slow(GRID),
+    rare(STAGES),
+    rare(GRID),
     {**GRID, "zero": 1},
-    slow({**STAGES, "remat": True}),
+    rare({**STAGES, "remat": True}),
     {**ONE, "accumulate": 2},
-    slow({**ONE, "remat": True}),
-    slow({**ONE, "jit": True}),
-    slow({**STAGES, "jit": True}),
-    slow({**MIRRORED, "accumulate": 2, "jit": True, "remat": True}),
+    rare({**ONE, "remat": True}),
+    rare({**ONE, "jit": True}),
+    rare({**STAGES, "jit": True}),
+    rare({**MIRRORED, "accumulate": 2, "jit": True, "remat": True}),
 ]
 
 FLOAT64 = 1e-12
@@ -82,7 +82,7 @@ def test_trains_as_on_one_device(parallel):
     assert_no_drift(engine)
 
 
-@pytest.mark.parametrize("shards", [2, slow(3)])
+@pytest.mark.parametrize("shards", [2, rare(3)])
 def test_shards_train_as_one_device(shards, monkeypatch):
     monkeypatch.setattr(networks, "mlp", sharded.NAMES["mlp"], raising=False)
     train = {"freeze_after": {"up/": 0.5}, "learning_rate": 0.01}
@@ -140,7 +140,7 @@ def _in_float64() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "parallel", [ONE, slow(MIRRORED), slow(GRID), slow({**GRID, "zero": 1})], ids=label
+    "parallel", [ONE, rare(MIRRORED), rare(GRID), rare({**GRID, "zero": 1})], ids=label
 )
 def test_the_weights_and_their_slots_stay_to_the_bit(parallel):
     engine = make(parallel, "norm", freeze_after={"conv0/|norm0/": 0.34}, ema_decay=0.5)
@@ -167,7 +167,7 @@ def test_the_weights_and_their_slots_stay_to_the_bit(parallel):
         assert now < then
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), rare(GRID)], ids=label)
 def test_a_pull_sets_slow_weights_to_frozen_ones(parallel):
     engine = make(parallel, lookahead=3, freeze_after={"^conv0/": 0.34})
     frozen = trained(engine, 2)
@@ -178,9 +178,9 @@ def test_a_pull_sets_slow_weights_to_frozen_ones(parallel):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(ONE, ONE), slow(GRID, GRID), slow(MIRRORED, STAGES)], ids=label
+    ("first", "second"), [(ONE, ONE), rare(GRID, GRID), rare(MIRRORED, STAGES)], ids=label
 )
-@pytest.mark.parametrize("done", [1, slow(2), slow(3)])
+@pytest.mark.parametrize("done", [1, rare(2), rare(3)])
 def test_resumes_in_the_middle(first, second, done):
     begun, resumed = make(first, ema_decay=0.9), make(second, ema_decay=0.9)
     resumed.restore(trained(begun, done))
@@ -191,7 +191,7 @@ def test_resumes_in_the_middle(first, second, done):
     assert of(found, FIRST) == of(expected, FIRST) or done < 2
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(GRID)], ids=label)
 def test_calls_of_any_length_are_the_same_training(parallel):
     whole, single = make(parallel), make(parallel)
     metrics = whole.train(driving.feed(whole), STEPS)
@@ -202,7 +202,7 @@ def test_calls_of_any_length_are_the_same_training(parallel):
     assert metrics.loss == pytest.approx(np.mean([part.loss for part in parts]), abs=1e-14)
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(GRID)], ids=label)
 def test_a_skipped_step_is_no_step(parallel):
     engine = make({**parallel, "precision": "mixed_float16"}, freeze_after={"^conv0/": 0.34})
     batches = driving.feed(engine, spoilt={0: math.nan})
@@ -224,7 +224,7 @@ def test_a_skipped_step_is_no_step(parallel):
     "parallel",
     [
         ONE,
-        slow(MIRRORED),
+        rare(MIRRORED),
         {**STAGES, "cuts": "tanh0,tanh1"},
         {**STAGES, "remat": True, "cuts": "tanh0,tanh1"},
     ],
@@ -249,7 +249,7 @@ def test_there_is_no_backward_pass_before_the_first_trained_layer(parallel):
     assert stages <= {"0"}
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(STAGES)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), rare(STAGES)], ids=label)
 def test_gradients_are_those_of_all_weights(parallel):
     always = make(parallel, freeze_after=None)
     for steps in (0, 4):  # traced before the first step, and after the last freeze

@@ -241,7 +241,7 @@ def test_shards_of_a_model_are_equal():
     assert check(0, TOPOLOGIES[6])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_two_hundred_models_are_equal_or_refused(first):

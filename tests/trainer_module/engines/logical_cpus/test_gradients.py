@@ -4,7 +4,7 @@ import driving
 import numpy as np
 import pytest
 import tensorflow as tf
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.schemas.errors import UserError
 
@@ -12,7 +12,7 @@ CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2, "accumu
 FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), STAGES, slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [rare(ONE), rare(MIRRORED), STAGES, rare(GRID)], ids=label)
 def test_clips_by_the_norm_over_all_stages(parallel):
     # One step of plain SGD without weight decay takes rate * clipped gradient off each weight.
     train = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": 1.0}
@@ -30,7 +30,7 @@ def test_clips_by_the_norm_over_all_stages(parallel):
             )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_accumulation_and_microbatches_compose():
     _, expected = driving.gradients(driving.make(ONE, "drop", batch_size=16), size=16)
     engine = driving.make({**GRID, "accumulate": 2}, "drop", batch_size=16)
@@ -41,17 +41,17 @@ def test_accumulation_and_microbatches_compose():
 @pytest.mark.parametrize(
     ("model", "parallel"),
     [
-        slow("penalised", MIRRORED),
+        rare("penalised", MIRRORED),
         ("penalised", STAGES),
-        slow("penalised", {**GRID, "accumulate": 2, "remat": True}),
-        slow("looked_up", MIRRORED),
-        slow("looked_up", CENTRAL),
+        rare("penalised", {**GRID, "accumulate": 2, "remat": True}),
+        rare("looked_up", MIRRORED),
+        rare("looked_up", CENTRAL),
         ("looked_up", {**STAGES, "cuts": "quantise,flatten"}),
-        slow("looked_up", {**GRID, "accumulate": 2, "remat": True}),
-        slow("without_weights", MIRRORED),
+        rare("looked_up", {**GRID, "accumulate": 2, "remat": True}),
+        rare("without_weights", MIRRORED),
         ("without_weights", FIVE),
         ("sharing", {**GRID, "replicas": 1}),
-        slow("without_weights", {**FIVE, "stages": 2, "remat": True, "replicas": 2}),
+        rare("without_weights", {**FIVE, "stages": 2, "remat": True, "replicas": 2}),
         ("subclassed", MIRRORED),
     ],
     ids=label,
@@ -74,7 +74,7 @@ def test_any_model_as_on_one_device(model, parallel):
     )
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), CENTRAL, STAGES], ids=label)
+@pytest.mark.parametrize("parallel", [rare(ONE), CENTRAL, STAGES], ids=label)
 def test_constraints_hold(parallel):
     engine = driving.make(parallel, "penalised")
     engine.train(driving.feed(engine), 2)
@@ -83,7 +83,7 @@ def test_constraints_hold(parallel):
 
 
 @pytest.mark.parametrize(
-    "parallel", [slow(ONE), slow(MIRRORED), STAGES, slow({**STAGES, "remat": True})], ids=label
+    "parallel", [rare(ONE), rare(MIRRORED), STAGES, rare({**STAGES, "remat": True})], ids=label
 )
 def test_what_is_frozen_stays_as_it_is(parallel):
     if "stages" in parallel:

@@ -2,13 +2,13 @@ import re
 
 import driving
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.trainer_module.engines import placement
 
 
-@pytest.mark.parametrize("remat", [slow(False), True])
-@pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), STAGES], ids=label)
+@pytest.mark.parametrize("remat", [rare(False), True])
+@pytest.mark.parametrize("parallel", [rare(ONE), rare(MIRRORED), STAGES], ids=label)
 def test_computes_the_same(parallel, remat):
     _, expected = driving.gradients(driving.make(ONE, "drop"))
     engine = driving.make({**parallel, "jit": True, "remat": remat}, "drop")
@@ -19,7 +19,7 @@ def test_computes_the_same(parallel, remat):
     assert engine.step == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_batch_statistics_and_accumulation():
     same_parts = driving.make({**ONE, "accumulate": 4}, "norm")
     _, expected = driving.gradients(same_parts)

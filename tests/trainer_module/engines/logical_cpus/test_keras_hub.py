@@ -177,7 +177,7 @@ OF_BATCH = ("ResNetImageClassifier", "SegFormerImageSegmenter", "MixtralCausalLM
 """They compute with statistics of the batch: batch normalization, and the balance of experts."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_trains_as_on_one_device(name, monkeypatch):
     monkeypatch.setattr(model_shards, "LEAST_PARAMETERS", 64)
@@ -194,7 +194,7 @@ def test_a_model_trains_as_on_one_device(name, monkeypatch):
             np.testing.assert_allclose(other, one, rtol=0, atol=rounding, err_msg=shown)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("topology", ["mirrored", "grid"])
 def test_a_preprocessor_is_mapped_over_the_data(topology):
     pytest.importorskip("tensorflow_text")

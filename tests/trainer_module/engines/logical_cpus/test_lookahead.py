@@ -8,7 +8,7 @@ import networks
 import numpy as np
 import pytest
 import sharded
-from driving import GRID, MIRRORED, ONE, STAGES, assert_no_drift, assert_same_bits, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, assert_no_drift, assert_same_bits, label, rare
 
 from stagecraft.trainer_module.engines import placement
 
@@ -17,13 +17,13 @@ TRAIN: dict[str, Any] = {"lookahead": EVERY, "learning_rate": 0.05}
 CENTRAL = {"strategy": "central_storage", "replicas": 2}
 TOPOLOGIES: list[Any] = [
     MIRRORED,
-    slow(CENTRAL),
+    rare(CENTRAL),
     STAGES,
     GRID,
     {**GRID, "zero": 1},
-    slow({**STAGES, "remat": True}),
-    slow({**ONE, "accumulate": 2, "remat": True}),
-    slow({**GRID, "accumulate": 2}),
+    rare({**STAGES, "remat": True}),
+    rare({**ONE, "accumulate": 2, "remat": True}),
+    rare({**GRID, "accumulate": 2}),
 ]
 
 FLOAT64 = 1e-13
@@ -56,7 +56,7 @@ def test_trains_as_on_one_device(parallel):
     assert_no_drift(engine)
 
 
-@pytest.mark.parametrize("model", ["mlp", slow("cnn"), slow("head")])
+@pytest.mark.parametrize("model", ["mlp", rare("cnn"), rare("head")])
 def test_shards_train_as_one_device(model, monkeypatch):
     monkeypatch.setattr(networks, model, sharded.NAMES[model], raising=False)
     rate = {"learning_rate": 0.01}
@@ -74,8 +74,8 @@ def _without_pulls(engine: Any, state: dict[str, np.ndarray], step: int) -> dict
     return trained(engine, 1, start=step)
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
-@pytest.mark.parametrize("model", ["norm", slow("plain")])
+@pytest.mark.parametrize("parallel", [ONE, rare(GRID)], ids=label)
+@pytest.mark.parametrize("model", ["norm", rare("plain")])
 def test_is_the_rule_written_with_numpy(parallel, model):
     engine, steps = make(parallel, model), make(parallel, model, lookahead=0)
     state = engine.state()
@@ -97,7 +97,7 @@ def test_is_the_rule_written_with_numpy(parallel, model):
     assert state.keys() == {*expected, *slow_ones}
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), rare(GRID)], ids=label)
 def test_evaluates_and_exports_the_last_pull(parallel):
     engine = make(parallel, "norm")
     pulled = trained(engine, 4)
@@ -114,7 +114,7 @@ def test_evaluates_and_exports_the_last_pull(parallel):
             np.testing.assert_array_equal(weights[name.removeprefix("ema/")], value)
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), MIRRORED, slow(STAGES), slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [rare(ONE), MIRRORED, rare(STAGES), rare(GRID)], ids=label)
 def test_goes_on_bit_by_bit(parallel):
     engine = driving.make(parallel, "drop", **TRAIN)
     halfway = trained(engine, 3)
@@ -124,7 +124,7 @@ def test_goes_on_bit_by_bit(parallel):
     assert_same_bits(trained(second, 3, start=3), expected)
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), STAGES], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), STAGES], ids=label)
 def test_slow_weights_meet_the_constraints(parallel):
     engine = make(parallel, "penalised", learning_rate=0.5)
     state = trained(engine, 4)
@@ -133,7 +133,7 @@ def test_slow_weights_meet_the_constraints(parallel):
         np.testing.assert_allclose(norms, 1, rtol=1e-6)  # Keras adds an epsilon of 1e-7
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("parallel", [ONE, MIRRORED, GRID], ids=label)
 def test_a_skipped_step_counts_for_no_pull(parallel):
     engine = driving.make({**parallel, "precision": "mixed_float16"}, **TRAIN)

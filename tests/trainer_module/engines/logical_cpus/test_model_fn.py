@@ -128,7 +128,7 @@ CENTRAL = {"strategy": "central_storage", "replicas": 2}
 
 @pytest.mark.parametrize(
     "parallel",
-    [MIRRORED, ONE | {"accumulate": 2}, driving.slow(REPLICAS), driving.slow(CENTRAL)],
+    [MIRRORED, ONE | {"accumulate": 2}, driving.rare(REPLICAS), driving.rare(CENTRAL)],
     ids=label,
 )
 def test_parts_of_a_batch_add_up(parallel):

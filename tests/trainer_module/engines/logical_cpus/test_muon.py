@@ -5,7 +5,7 @@ from typing import Any
 import driving
 import numpy as np
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 TRAIN: dict[str, Any] = {
     "optimizer": "muon",
@@ -40,10 +40,10 @@ def alone() -> tuple[driving.State, driving.State]:
     [
         GRID,
         {**STAGES, "accumulate": 2},
-        slow(MIRRORED),
-        slow({"strategy": "central_storage", "replicas": 2}),
-        slow({**GRID, "remat": True}),
-        slow({**GRID, "jit": True}),
+        rare(MIRRORED),
+        rare({"strategy": "central_storage", "replicas": 2}),
+        rare({**GRID, "remat": True}),
+        rare({**GRID, "jit": True}),
     ],
     ids=label,
 )
@@ -71,7 +71,7 @@ def test_hidden_kernels_keep_their_norm(alone):
     assert abs(np.linalg.norm(head) / np.sqrt(head.shape[-1]) - 1) > 0.1
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", slow("mixed_float16")])
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", rare("mixed_float16")])
 def test_mixed_precision_updates_float32_kernels(precision):
     engine = make({**GRID, "precision": precision})
     start = engine.state()

@@ -6,7 +6,7 @@ import driving
 import numpy as np
 import pytest
 import tensorflow as tf
-from driving import MIRRORED, ONE, STAGES, label, slow
+from driving import MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
@@ -65,17 +65,17 @@ def assert_equal(found: Any, expected: Any) -> None:
     ("model", "parallel", "train"),
     [
         ("u_net", {**FOUR, "cuts": "down1,grow1"}, {}),
-        slow("u_net", FOUR, EVERYTHING),
-        slow("u_net", {**FOUR, "accumulate": 2, "microbatches": 2, "remat": True}, EVERYTHING),
-        slow("u_net", {**STAGES, "jit": True}, EVERYTHING),
-        slow("u_net", {**ONE, "remat": True}, EVERYTHING),
-        slow("towers", TWO_BY_TWO, EVERYTHING),
-        slow("towers", {**TWO_BY_TWO, "cuts": "class", "remat": True, "jit": True}, {}),
-        slow("towers", {**TWO_BY_TWO, "cuts": "flat"}, {}),
+        rare("u_net", FOUR, EVERYTHING),
+        rare("u_net", {**FOUR, "accumulate": 2, "microbatches": 2, "remat": True}, EVERYTHING),
+        rare("u_net", {**STAGES, "jit": True}, EVERYTHING),
+        rare("u_net", {**ONE, "remat": True}, EVERYTHING),
+        rare("towers", TWO_BY_TWO, EVERYTHING),
+        rare("towers", {**TWO_BY_TWO, "cuts": "class", "remat": True, "jit": True}, {}),
+        rare("towers", {**TWO_BY_TWO, "cuts": "flat"}, {}),
         ("Whole", MIRRORED, {}),
         ("language_model", {**STAGES, "replicas": 2}, EVERYTHING),
-        slow("language_model", {**STAGES, "accumulate": 2, "remat": True}, EVERYTHING),
-        slow("language_model", {**ONE, "remat": True}, {}),
+        rare("language_model", {**STAGES, "accumulate": 2, "remat": True}, EVERYTHING),
+        rare("language_model", {**ONE, "remat": True}, {}),
     ],
     ids=label,
 )
@@ -109,7 +109,7 @@ def test_a_tied_weight_is_traffic():
     assert last.parameters >= 11 * 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(precision):
     for model, parallel in (("u_net", FOUR), ("language_model", STAGES)):

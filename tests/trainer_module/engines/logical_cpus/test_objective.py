@@ -40,7 +40,7 @@ def trained(topology: str = "") -> dict[str, np.ndarray]:
     return engine.state() | {"loss": np.array(evaluated.loss)}
 
 
-@pytest.mark.parametrize("topology", ["mirrored", driving.slow("stages")])
+@pytest.mark.parametrize("topology", ["mirrored", driving.rare("stages")])
 def test_a_loss_of_mixed_examples_on_every_topology(topology):
     found, expected = trained(topology), trained()
     for name, value in expected.items():

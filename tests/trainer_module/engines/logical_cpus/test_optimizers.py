@@ -84,7 +84,7 @@ TOLERANCE = {"adadelta": 1e-10, "ftrl": 1e-10}
 
 
 @pytest.mark.parametrize("parallel", [driving.STAGES, driving.MIRRORED], ids=driving.label)
-@pytest.mark.parametrize("name", ["adam", "lion", *map(driving.slow, sorted(OTHERS))])
+@pytest.mark.parametrize("name", ["adam", "lion", *map(driving.rare, sorted(OTHERS))])
 def test_every_topology_is_one_device(name, parallel):
     """Slots have the same names and values, so that a checkpoint goes from one to the other."""
     tolerance = TOLERANCE.get(name, 1e-11)
@@ -119,9 +119,9 @@ UPDATES: dict[str, dict[str, Any]] = {
         ("parts", driving.STAGES),
         ("parts", driving.MIRRORED),
         ("many", driving.STAGES),
-        driving.slow("many", driving.MIRRORED),
-        driving.slow("value", driving.STAGES),
-        driving.slow("value", driving.MIRRORED),
+        driving.rare("many", driving.MIRRORED),
+        driving.rare("value", driving.STAGES),
+        driving.rare("value", driving.MIRRORED),
     ],
     ids=driving.label,
 )
@@ -200,7 +200,7 @@ def test_a_user_s_optimizer_is_a_template(monkeypatch):
     assert_equal_states(found, alone(**train | {"weight_decay": 0}))
 
 
-@pytest.mark.parametrize("parallel", [driving.STAGES, driving.slow(driving.MIRRORED)])
+@pytest.mark.parametrize("parallel", [driving.STAGES, driving.rare(driving.MIRRORED)])
 def test_muon_of_keras_is_an_object_of_yours(parallel, monkeypatch):
     import networks
 

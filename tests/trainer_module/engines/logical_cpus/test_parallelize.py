@@ -189,8 +189,8 @@ def test_two_stages_and_replicas_compute_what_keras_computes(name):
     "parallel",
     [
         pytest.param(MIRRORED, id="mirrored"),
-        pytest.param(GRID, id="grid", marks=pytest.mark.slow),
-        pytest.param(sc.Parallel(accumulate=3), id="accumulate", marks=pytest.mark.slow),
+        pytest.param(GRID, id="grid", marks=pytest.mark.full),
+        pytest.param(sc.Parallel(accumulate=3), id="accumulate", marks=pytest.mark.full),
     ],
 )
 @pytest.mark.parametrize("name", CASES)
@@ -216,7 +216,7 @@ def divides_small_layers(monkeypatch):
         ("pictures", EVERYTHING),
         ("masked", SHARDS),
         *(
-            pytest.param(name, parallel, marks=pytest.mark.slow)
+            pytest.param(name, parallel, marks=pytest.mark.full)
             for name in CASES
             for parallel in (SHARDS, EVERYTHING)
         ),

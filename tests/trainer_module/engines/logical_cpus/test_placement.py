@@ -7,7 +7,7 @@ from typing import Any
 import driving
 import pytest
 import tensorflow as tf
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 from tensorflow.python.eager import context
 
 from stagecraft.schemas.errors import UserError
@@ -28,10 +28,10 @@ def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     "parallel",
     [
-        slow({**STAGES, "accumulate": 2}),
+        rare({**STAGES, "accumulate": 2}),
         GRID,
-        slow({**GRID, "accumulate": 2}),
-        slow({**GRID, "remat": True}),
+        rare({**GRID, "accumulate": 2}),
+        rare({**GRID, "remat": True}),
     ],
     ids=label,
 )
@@ -57,7 +57,7 @@ def test_every_stage_is_on_its_device(parallel, grid):
     assert collectives == ({f"CPU:{i}" for i in range(4)} if replicas > 1 else set())
 
 
-@pytest.mark.parametrize("parallel", [STAGES, slow(GRID), {**STAGES, "remat": True}], ids=label)
+@pytest.mark.parametrize("parallel", [STAGES, rare(GRID), {**STAGES, "remat": True}], ids=label)
 def test_a_layer_that_chooses_its_device_is_caught(parallel):
     engine = driving.make(parallel, "misplaced")
     with pytest.raises(UserError, match=r"own\d.* on CPU:0 instead of CPU:\d.*tf.device"):
@@ -88,7 +88,7 @@ def test_replicas_are_where_they_should_be(parallel, devices):
     assert used == set(devices.split(","))
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(GRID)], ids=label)
 def test_recording_changes_nothing_and_leaves_nothing_behind(parallel):
     recorded, unseen = driving.make(parallel, "norm"), driving.make(parallel, "norm")
     unseen._placement_checked.add(0)

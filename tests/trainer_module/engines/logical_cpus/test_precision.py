@@ -4,7 +4,7 @@ from typing import Any
 import driving
 import numpy as np
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 
@@ -14,10 +14,10 @@ HALF: dict[str, Any] = {"precision": "mixed_float16"}
 
 @pytest.mark.parametrize(
     "parallel",
-    [slow(ONE), slow(MIRRORED), slow(STAGES), slow({**GRID, "zero": 1}), GRID],
+    [rare(ONE), rare(MIRRORED), rare(STAGES), rare({**GRID, "zero": 1}), GRID],
     ids=label,
 )
-@pytest.mark.parametrize("value", [math.nan, slow(math.inf)])
+@pytest.mark.parametrize("value", [math.nan, rare(math.inf)])
 def test_a_gradient_that_is_not_finite_changes_nothing(parallel, value):
     # Batch 2 is bad in its last example alone: in the last replica, turn and microbatch.
     train = {"optimizer": "adamw", "ema_decay": 0.9, "clip_norm": 1.0}
@@ -47,7 +47,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(parallel, value):
     driving.assert_same_bits(second.state(), undisturbed)
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), GRID], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), GRID], ids=label)
 def test_a_diverged_training_stops(parallel):
     engine = driving.make({**parallel, **HALF})
     before = engine.state()
@@ -70,7 +70,7 @@ def test_without_a_scale_a_loss_that_is_not_finite_stops_at_once(parallel):
     assert engine.batches == 3
 
 
-@pytest.mark.parametrize("parallel", [slow(MIRRORED), STAGES], ids=label)
+@pytest.mark.parametrize("parallel", [rare(MIRRORED), STAGES], ids=label)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "float64"])
 def test_gradients_of_any_precision(parallel, precision):
     # Units of rounding, relative to the largest gradient: bfloat16 has 8 bits of fraction,
@@ -89,7 +89,7 @@ def test_gradients_of_any_precision(parallel, precision):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("parallel", [ONE, MIRRORED, STAGES], ids=label)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "float64"])
 def test_trains_in_any_precision(parallel, precision):

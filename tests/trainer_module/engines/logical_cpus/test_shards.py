@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sharded
 import tensorflow as tf
-from driving import ONE, assert_no_drift, assert_same_bits, slow
+from driving import ONE, assert_no_drift, assert_same_bits, rare
 from tensorflow.python.eager import context
 
 from stagecraft.schemas.errors import SettingError
@@ -73,10 +73,10 @@ def assert_alike(found: Any, expected: Any) -> None:
     ("model", "name"),
     [
         ("mlp", "two"),
-        *(slow("mlp", name) for name in [*PARALLEL][1:]),
-        *(slow("cnn", name) for name in ("two", "three", "remat", "jit")),
-        *(slow("vit", name) for name in ("two", "three", "stages", "zero")),
-        *(slow("head", name) for name in ("two", "three", "accumulate")),
+        *(rare("mlp", name) for name in [*PARALLEL][1:]),
+        *(rare("cnn", name) for name in ("two", "three", "remat", "jit")),
+        *(rare("vit", name) for name in ("two", "three", "stages", "zero")),
+        *(rare("head", name) for name in ("two", "three", "accumulate")),
     ],
 )
 def test_the_training_is_that_of_one_device(model, name):
@@ -97,10 +97,10 @@ def test_the_training_is_that_of_one_device(model, name):
 @pytest.mark.parametrize(
     ("optimizer", "more"),
     [
-        slow("sgd", {"clip_value": 0.01}),
-        slow("nadam", {"gradient_noise": 0.1}),
-        slow("adam", {"weight_decay": 0, "frozen": ["up"]}),
-        slow("lion", {"learning_rate_multipliers": {"down": 0.5}}),
+        rare("sgd", {"clip_value": 0.01}),
+        rare("nadam", {"gradient_noise": 0.1}),
+        rare("adam", {"weight_decay": 0, "frozen": ["up"]}),
+        rare("lion", {"learning_rate_multipliers": {"down": 0.5}}),
     ],
 )
 def test_optimizers(optimizer, more):
@@ -109,7 +109,7 @@ def test_optimizers(optimizer, more):
     assert_alike(found.state(), expected.state())
 
 
-@pytest.mark.parametrize("precision", [slow("mixed_bfloat16"), slow("mixed_float16"), "float32"])
+@pytest.mark.parametrize("precision", [rare("mixed_bfloat16"), rare("mixed_float16"), "float32"])
 def test_precisions(precision):
     expected, found = (
         driving.gradients(make({**each, "precision": precision}, "mlp"))
@@ -122,7 +122,7 @@ def test_precisions(precision):
         np.testing.assert_allclose(found[1][name], value, rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_does_not_depend_on_the_shards():
     first = trained({"shards": 2}, "vit")
     state = first.state()

@@ -8,7 +8,7 @@ import networks
 import numpy as np
 import pytest
 import tensorflow as tf
-from driving import GRID, STAGES, label, slow
+from driving import GRID, STAGES, label, rare
 
 from stagecraft.trainer_module.engines import placement, replica_pipeline
 from stagecraft.trainer_module.models.stages import partition
@@ -32,19 +32,19 @@ def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement.O
         ({**STAGES, "precision": "float64"}, "norm"),
         ({**GRID, "microbatches": 1, "precision": "float64"}, "drop"),
         (WIDE, "sharded:mlp"),
-        slow({**STAGES, **REMAT}, "norm"),
-        slow({**GRID, **REMAT}, "drop"),
-        slow({**GRID, **REMAT, "schedule": "gpipe"}, "drop"),
-        slow({**GRID, **REMAT, "accumulate": 2, "microbatches": 2}, "penalised"),
-        slow({**GRID, **REMAT, "precision": "mixed_bfloat16"}, "norm"),
-        slow({**GRID, **REMAT, "precision": "mixed_float16"}, "norm"),
-        slow({**GRID, **REMAT, "precision": "float64"}, "looked_up"),
-        slow({**GRID, "precision": "float64"}, "looked_up"),
-        slow({**GRID, **REMAT, "stages": 2, "virtual_stages": 2}, "norm"),
-        slow({**GRID, "stages": 2, "virtual_stages": 2, "precision": "float64"}, "norm"),
-        slow({**WIDE, "replicas": 2, "stages": 1, "microbatches": 1}, "sharded:mlp"),
-        slow({**WIDE, "jit": True}, "sharded:mlp"),
-        slow({**GRID, "jit": True, "precision": "float64"}, "plain"),
+        rare({**STAGES, **REMAT}, "norm"),
+        rare({**GRID, **REMAT}, "drop"),
+        rare({**GRID, **REMAT, "schedule": "gpipe"}, "drop"),
+        rare({**GRID, **REMAT, "accumulate": 2, "microbatches": 2}, "penalised"),
+        rare({**GRID, **REMAT, "precision": "mixed_bfloat16"}, "norm"),
+        rare({**GRID, **REMAT, "precision": "mixed_float16"}, "norm"),
+        rare({**GRID, **REMAT, "precision": "float64"}, "looked_up"),
+        rare({**GRID, "precision": "float64"}, "looked_up"),
+        rare({**GRID, **REMAT, "stages": 2, "virtual_stages": 2}, "norm"),
+        rare({**GRID, "stages": 2, "virtual_stages": 2, "precision": "float64"}, "norm"),
+        rare({**WIDE, "replicas": 2, "stages": 1, "microbatches": 1}, "sharded:mlp"),
+        rare({**WIDE, "jit": True}, "sharded:mlp"),
+        rare({**GRID, "jit": True, "precision": "float64"}, "plain"),
     ],
     ids=label,
 )

@@ -4,14 +4,14 @@ import driving
 import numpy as np
 import pytest
 import tensorflow as tf
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.trainer_module.data.batch import Batch
 
 GRIDS = [{"strategy": "grid", "stages": stages, "microbatches": 2} for stages in (1, 2, 3, 5)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_any_topology_goes_on_from_three_stages():
     train = {"optimizer": "adamw", "ema_decay": 0.9, "clip_norm": 0.5, "learning_rate": 1e-3}
 
@@ -48,7 +48,7 @@ def test_another_models_state_is_refused():
 CENTRAL = {"strategy": "central_storage", "replicas": 2}
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), CENTRAL, GRID], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), CENTRAL, GRID], ids=label)
 def test_a_snapshot_stays_what_it_was(parallel, grid):
     train = {"optimizer": "adamw", "ema_decay": 0.9}
     engine = grid[0] if parallel == GRID else driving.make(parallel, "drop", **train)
@@ -60,7 +60,7 @@ def test_a_snapshot_stays_what_it_was(parallel, grid):
     assert not np.array_equal(engine.state()["model/dense/kernel"], before["model/dense/kernel"])
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(CENTRAL), GRID], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED), rare(CENTRAL), GRID], ids=label)
 def test_evaluates_every_example_once(parallel, grid):
     engine = grid[0] if parallel == GRID else driving.make(parallel)
     whole = driving.examples(21)

@@ -2,7 +2,7 @@ import itertools
 
 import driving
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
@@ -13,7 +13,7 @@ from stagecraft.trainer_module.training.monitoring.timeline import record_ops
     "parallel",
     [
         GRID,
-        slow({**GRID, "accumulate": 2}),
+        rare({**GRID, "accumulate": 2}),
         {**STAGES, "stages": 2, "accumulate": 2, "schedule": "gpipe"},
         {**STAGES, "jit": True},
         {**STAGES, "stages": 2, "virtual_stages": 2, "microbatches": 4},
@@ -74,7 +74,7 @@ def test_passes_are_in_order(parallel, grid):
     assert 0 <= idle(spans, stages) < 1
 
 
-@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED)], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, rare(MIRRORED)], ids=label)
 def test_turns_follow_each_other(parallel):
     engine = driving.make({**parallel, "accumulate": 2}, "norm")
     batches = driving.feed(engine)

@@ -5,7 +5,7 @@ from typing import Any
 import driving
 import numpy as np
 import pytest
-from driving import GRID, assert_no_drift, assert_same_bits, slow
+from driving import GRID, assert_no_drift, assert_same_bits, rare
 
 STEPS = 3
 
@@ -27,7 +27,7 @@ def make(zero: int, parallel: dict[str, Any] = GRID, model: str = "norm", **trai
     return driving.make(asked, model, **{"learning_rate": 0.01, **train})
 
 
-@pytest.mark.parametrize("name", ["adamw", *map(slow, [*SETTINGS][1:])])
+@pytest.mark.parametrize("name", ["adamw", *map(rare, [*SETTINGS][1:])])
 def test_the_training_is_the_same(name):
     states = []
     for zero in (0, 1):
@@ -57,7 +57,7 @@ def test_each_device_has_a_quarter_of_the_slots():
         assert size == pytest.approx(sizes[0][place] / 4, rel=0.05)
 
 
-@pytest.mark.parametrize("replicas", [slow(2), 3, slow(4)])
+@pytest.mark.parametrize("replicas", [rare(2), 3, rare(4)])
 def test_a_checkpoint_does_not_depend_on_the_division(replicas):
     train = {"optimizer": "adamw", "batch_size": 12}
     parallel = {"strategy": "grid", "replicas": replicas}
