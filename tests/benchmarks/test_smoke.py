@@ -53,7 +53,7 @@ RUNS = {
         rf"^cnn +ours +[\d,]+ +keras +[\d,]+ +ours / keras {NUMBER} \(",
     ),
     "first_step": (
-        "--blocks 1 --rounds 1 --topology 2x2",
+        "--blocks 1 --rounds 1 --topology 2x2 --engine trainer",
         rf"^ +1  trainer 2x2 +{NUMBER} \({NUMBER} to {NUMBER}\) +{NUMBER} \(",
     ),
     "input_data": (
