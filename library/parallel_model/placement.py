@@ -2,13 +2,12 @@
 
 A *unit* is a layer that runs on one device as a whole. Units are the layers of the model; of a
 layer that is a model itself, or is larger than a stage, the layers inside. So a model needs no
-graph to be placed: what connects the units runs where it is. A functional model has *views* as
-well: one for each stage, with the units between two cuts, so that one call computes the stage.
+graph to be placed: what connects the units runs where it is. A functional model, or one inside of
+the model, has *views* as well: one for each stage, so that one call computes the whole stage.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -33,23 +32,26 @@ class Placement:
         Raises:
             SettingError: ``parallel.cuts`` names no units.
         """
-        self.units = _units(model, parallel.model_parts)
+        self.units, opened = _units(model, parallel.model_parts)
         self.stages = _stages(model, self.units, parallel)
         """Of each unit."""
         self.stage_of: dict[int, int] = {}
         """Id of a variable -> stage; a variable of several stages is in the first."""
-        self.views = _views(model, self.units, self.stages)
-        """The parts of the model that a stage computes in a row, as models, each with its stage;
-        empty: the units are called one by one."""
+        placed = [(each, _views(each, self.units, self.stages)) for each in opened]
+        self.views = [(each, views) for each, views in placed if views]
+        """A model, and its parts that a stage computes in a row, as models, each with its stage.
+        The units of other models are called one by one."""
         for unit, stage in zip(self.units, self.stages, strict=True):
             for variable in getattr(unit, "variables", ()):
                 self.stage_of.setdefault(id(variable), stage)
 
 
-def _units(model: Any, parts: int) -> list[Any]:
+def _units(model: Any, parts: int) -> tuple[list[Any], list[Any]]:
+    """The units, and the layers that have units inside."""
     found = _inner(model) or [model]
     if parts == 1 or found == [model]:
-        return found
+        return found, []
+    outer = [model]
     while True:
         sizes = [_size(unit) for unit in found]
         most = sum(sizes) / parts
@@ -64,7 +66,8 @@ def _units(model: Any, parts: int) -> list[Any]:
             None,
         )
         if opened is None:
-            return found
+            return found, outer
+        outer.append(found[opened])
         found = _unique([*found[:opened], *_inner(found[opened]), *found[opened + 1 :]])
 
 
@@ -108,22 +111,23 @@ def _stages(model: Any, units: Sequence[Any], parallel: ParallelSettings) -> lis
 def _views(
     model: Any, units: Sequence[Any], stages: Sequence[int]
 ) -> list[tuple[keras.Model, int]]:
-    last = [
-        place for place, (stage, after) in enumerate(itertools.pairwise(stages)) if stage != after
-    ]
     # The graph of a Sequential may change.
-    if not last or isinstance(model, keras.Sequential) or not isinstance(model, keras.Model):
+    if isinstance(model, keras.Sequential) or not isinstance(model, keras.Model):
         return []
     if functional.obstacle(model):
         return []
-    ends = [units[place].name for place in last]
-    in_order = [node.operation for node in functional.computed(model)]
-    if list(map(id, in_order)) != list(map(id, units)):
+    own = [id(node.operation) for node in functional.computed(model)]
+    places = {id(unit): place for place, unit in enumerate(units)}
+    first = places.get(own[0]) if own else None
+    if first is None or [*map(id, units[first : first + len(own)])] != own:
         return []
+    inside = range(first, first + len(own))
+    last = [place for place in inside[:-1] if stages[place] != stages[place + 1]]
+    ends = [units[place].name for place in last]
     if not {point.layer for point in partition.cut_points(model)}.issuperset(ends):
         return []
     models = partition.split(model, ends)
-    return list(zip(models, [stages[0], *(stages[place + 1] for place in last)], strict=True))
+    return list(zip(models, [stages[first], *(stages[place + 1] for place in last)], strict=True))
 
 
 def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:

@@ -595,14 +595,24 @@ class Session:
         if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):
             yield pinned(self.model, self._own["call"], 0)
             return
-        if self._placement.views and "call" not in self._before:
-            calls = [pinned(view, view.call, stage) for view, stage in self._placement.views]
-            yield functools.partial(_in_a_row, calls)
+        views = {
+            id(model): functools.partial(
+                _in_a_row, [pinned(view, view.call, stage) for view, stage in of_model]
+            )
+            for model, of_model in self._placement.views
+        }
+        if id(self.model) in views and "call" not in self._before:
+            yield views[id(self.model)]
             return
+        inner = [
+            model
+            for model, _ in self._placement.views
+            if model is not self.model and not is_replaced(model)
+        ]
         stages = dict(zip(map(id, units), self._placement.stages, strict=True))
 
         def wrap(unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-            placed = pinned(unit, call, stages[id(unit)])
+            placed = views.get(id(unit)) or pinned(unit, call, stages[id(unit)])
 
             def run(*args: Any, **kwargs: Any) -> Any:
                 inside = isinstance(backend.get_stateless_scope(), pins.Pinned)
@@ -610,7 +620,7 @@ class Session:
 
             return run
 
-        with tf.device(self.topology.device(replica, 0)), intercepted(units, wrap):
+        with tf.device(self.topology.device(replica, 0)), intercepted([*inner, *units], wrap):
             yield self._own["call"]
 
     def _values(
@@ -792,7 +802,7 @@ def _frozen(model: Any) -> Iterator[None]:
         yield
 
 
-_PURE = ("keras", "stagecraft")
+_PURE = ("keras", "keras_hub", "stagecraft")
 """Packages whose layers compute by their arguments and weights."""
 
 

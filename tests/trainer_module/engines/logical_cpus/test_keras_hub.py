@@ -214,3 +214,41 @@ def test_a_preprocessor_is_mapped_over_the_data(topology):
     expected, found = fitted(None), fitted(sc.Parallel(**TOPOLOGIES[topology]))
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-9)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_gpt2_small_on_four_stages_and_eight_microbatches():
+    """124 million random weights, in float32."""
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    draw = np.random.default_rng(0)
+    ids = draw.integers(50257, size=(5, 8, 65))
+    found = []
+    for parallel in (None, sc.Parallel(strategy="grid", stages=4, microbatches=8)):
+        keras.utils.set_random_seed(0)
+        inner = backbone(
+            "GPT2",
+            vocabulary_size=50257,
+            num_layers=12,
+            num_heads=12,
+            hidden_dim=768,
+            intermediate_dim=3072,
+            dropout=0.0,
+            max_sequence_length=64,
+        )
+        model = task("GPT2CausalLM", inner)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, metrics=[], jit_compile=False)
+        if parallel is not None:
+            sc.parallelize(model, parallel)
+        losses = []
+        for batch in ids:
+            tokens = {"token_ids": batch[:, :-1], "padding_mask": np.ones((8, 64), "int32")}
+            losses.append(model.train_on_batch(tokens, batch[:, 1:]))
+        found.append((losses, model.get_weights()))
+        del model, inner
+    (one, expected), (other, weights) = found
+    np.testing.assert_allclose(other, one, rtol=1e-5)
+    for left, right in zip(expected, weights, strict=True):
+        np.testing.assert_allclose(right, left, rtol=0, atol=1e-5)

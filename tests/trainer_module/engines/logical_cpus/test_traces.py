@@ -10,6 +10,8 @@ import tensorflow as tf
 from keras import layers, ops
 
 import stagecraft as sc
+from stagecraft.parallel_model.placement import Placement
+from stagecraft.trainer_module.settings import ParallelSettings
 
 MICROBATCHES = sc.Parallel(strategy="grid", microbatches=2, virtual_devices=6)
 STAGES = sc.Parallel(strategy="grid", stages=2, microbatches=2, virtual_devices=6)
@@ -241,3 +243,29 @@ def test_a_functional_model_is_traced_once(monkeypatch):
         assert_equal(one, other)
         counts.append(len(calls))
     assert counts[0] == counts[1] > 0
+
+
+class Task(keras.Model):
+    """A functional model with a model inside, whose first layer it uses again."""
+
+    def __init__(self) -> None:
+        given = keras.Input((3,))
+        first = layers.Dense(3, use_bias=False)
+        hidden = first(given)
+        for _ in range(4):
+            hidden = layers.Dense(3, "tanh")(hidden)
+        self.inside = keras.Model({"x": given}, hidden)
+        super().__init__(given, first(self.inside({"x": given})))
+
+
+def test_a_stage_of_a_model_inside_is_one_call():
+    model = Task()
+    views = Placement(model, ParallelSettings(strategy="grid", stages=2)).views
+    assert [inside for inside, _ in views] == [model.inside]
+    assert [stage for _, stage in views[0][1]] == [0, 1]
+    one, other = both(Task, STAGES)
+    for each in (one, other):
+        each.compile("adam", "mse", jit_compile=False)
+        each.fit(X, X, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    assert_equal(one, other)
+    np.testing.assert_allclose(other.predict(X, verbose=0), one.predict(X, verbose=0), rtol=1e-9)
