@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
 
 from stagecraft.trainer_module.models.layers.walk import intercepted
 from stagecraft.trainer_module.models.stages import inputs
@@ -60,11 +62,11 @@ def computed(model: keras.Model) -> list[Any]:
     return [node for node in nodes if not isinstance(node.operation, Carry)]
 
 
-def dtypes(model: keras.Model) -> dict[str, list[str]]:
-    """Dtypes of the outputs of layers for which Keras may be wrong, by the layers' names.
+def outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]:
+    """Dtypes and ranks of the outputs of layers for which Keras may be wrong, by their names.
 
     For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
-    dtype. This function traces a model that has such layers.
+    dtype and believes the shape. This function traces a model that has such layers.
     """
     unknown = [
         layer
@@ -74,21 +76,42 @@ def dtypes(model: keras.Model) -> dict[str, list[str]]:
     ]
     if not unknown:
         return {}
-    result: dict[str, list[str]] = {}
+    result: dict[str, list[tuple[str, int | None]]] = {}
 
     def watched(layer: Any, call: Any) -> Any:
         def recording(*args: Any, **kwargs: Any) -> Any:
-            outputs = call(*args, **kwargs)
-            result[layer.name] = [tf.as_dtype(x.dtype).name for x in tf.nest.flatten(outputs)]
-            return outputs
+            made = call(*args, **kwargs)
+            result[layer.name] = [
+                (tf.as_dtype(x.dtype).name, x.shape.rank) for x in tf.nest.flatten(made)
+            ]
+            return made
 
         return recording
 
-    with intercepted(unknown, watched):
+    with intercepted(unknown, watched), _apart():
         tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(
             inputs.specs(inputs.of(model), 2)
         )
     return result
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """In the block, calls of layers leave no losses and assignments where somebody looks at them.
+
+    A model inside of another one may be in the middle of a call.
+    """
+    before = global_state.get_global_attribute(_CALL)
+    global_state.set_global_attribute(_CALL, None)
+    try:
+        with keras.StatelessScope(collect_losses=True):
+            yield
+    finally:
+        global_state.set_global_attribute(_CALL, before)
+
+
+_CALL = "current_call_ctx"
+"""Of ``keras/src/layers/layer.py``."""
 
 
 def tensor_bytes(tensors: Any) -> int:

@@ -220,7 +220,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
             is_state = id(variable) not in weights
             spans[id(variable)] = _Span(first, index, node.operation.name, is_state)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
-    dtypes = functional.dtypes(model)
+    real = functional.outputs(model)
     places: list[CutPoint] = []
     alive: dict[int, Any] = {}
     for index, node in enumerate(nodes):
@@ -243,7 +243,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
         elif last_call[id(node.operation)] > index:
             reason = "it is called again later"  # and the name has to be unique
         else:
-            reason = _obstacle(node, tensors, index, last_call, dtypes)
+            reason = _obstacle(node, tensors, index, last_call, real)
         size = functional.call_bytes(node)
         places.append(CutPoint(node.operation.name, tensors, bool(crossed), size, reason))
     return places
@@ -272,7 +272,7 @@ def _obstacle(
     tensors: Sequence[Any],
     index: int,
     last_call: Mapping[int, int],
-    dtypes: Mapping[str, Sequence[str]],
+    real: Mapping[str, Sequence[tuple[str, int | None]]],
 ) -> str:
     """Why the tensors that are alive after a call cannot cross a cut; empty: they can."""
     for tensor in tensors:
@@ -283,9 +283,12 @@ def _obstacle(
             return f"the output of {operation.name!r} crosses it, and this layer is called again"
         if getattr(tensor, "_keras_mask", None) is not None:
             return f"a mask accompanies {output}".rstrip(",")
-        dtype = dtypes[operation.name][place] if operation.name in dtypes else tensor.dtype
+        assumed = tensor.dtype, len(tensor.shape)
+        dtype, rank = real[operation.name][place] if operation.name in real else assumed
         if dtype != tensor.dtype:
             return f"{output} is {dtype}, but Keras assumes {tensor.dtype}"
+        if rank != len(tensor.shape):
+            return f"{output} has {rank} dimensions, but Keras assumes {len(tensor.shape)}"
     return ""
 
 

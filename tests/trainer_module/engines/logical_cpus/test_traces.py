@@ -269,3 +269,78 @@ def test_a_stage_of_a_model_inside_is_one_call():
         each.fit(X, X, batch_size=4, epochs=2, shuffle=False, verbose=0)
     assert_equal(one, other)
     np.testing.assert_allclose(other.predict(X, verbose=0), one.predict(X, verbose=0), rtol=1e-9)
+
+
+class Counter(layers.Layer):
+    """Assigns, and tells its shape itself, so that its outputs are traced before."""
+
+    def build(self, _: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        self.calls.assign_add(1.0)
+        return inputs
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+class Score(layers.Layer):
+    """Says that it has an output of ``[batch, 1]``, and has one of ``[batch]``."""
+
+    def call(self, inputs: Any) -> Any:
+        return ops.sum(inputs, -1)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape[0], 1
+
+
+def ranked(scores: Any) -> Any:
+    return tf.reshape(scores, (-1, 1)) if scores.shape.rank == 1 else scores * 0 + 7.0
+
+
+def narrow(pixels: Any) -> Any:
+    return pixels[:, :, None, None] * tf.ones((1, 1, 8, 1), pixels.dtype)
+
+
+INSIDE: dict[str, tuple[Callable[[], list[Any]], tuple[int | None, ...]]] = {
+    "penalty": (
+        lambda: [layers.Dense(3, activity_regularizer="l2"), layers.Lambda(lambda x: 2 * x)],
+        (3,),
+    ),
+    "assignment": (lambda: [layers.Dense(3), Counter()], (3,)),
+    "rank": (
+        lambda: [layers.Dense(3), Score(), layers.Lambda(ranked, output_shape=(1,))],
+        (3,),
+    ),
+    "unknown sizes": (
+        lambda: [layers.Lambda(lambda x: x / 2), layers.Conv2D(2, 3), layers.GlobalMaxPooling2D()],
+        (None, None, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_model_inside_is_looked_at_without_a_trace(name, microbatches):
+    """Its cuts are sought in the middle of a call of the model around it."""
+    first, shape = INSIDE[name]
+
+    def make() -> keras.Model:
+        inner = hidden = keras.Input(shape)
+        for layer in first():
+            hidden = layer(hidden)
+        for _ in range(3):
+            hidden = layers.Dense(3, "tanh")(hidden)
+        given = keras.Input((3,))
+        taken = given if len(shape) == 1 else layers.Lambda(narrow)(given)
+        return keras.Model(given, layers.Dense(3)(keras.Model(inner, hidden)(taken)))
+
+    parallel = sc.Parallel(strategy="grid", stages=2, microbatches=microbatches, virtual_devices=6)
+    one, other = both(make, parallel)
+    losses = []
+    for each in (one, other):
+        each.compile("adam", "mse", jit_compile=False)
+        losses.append([float(each.train_on_batch(X, X)) for _ in range(2)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
+    assert_equal(one, other)
