@@ -55,16 +55,15 @@ def together(name: str, folder: pathlib.Path, workers: int = 2) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_script_in_each_process_trains_what_one_device_trains(tmp_path):
+@pytest.mark.parametrize("name", ["workers", "stages"])
+def test_a_script_in_each_process_trains_what_one_device_trains(name, tmp_path):
     """The same shuffles, dropout, validations, and what callbacks of the chief set."""
     together("one", tmp_path, 1)
-    expected = np.load(tmp_path / "one.npz")
-    for name in ("workers", "stages"):
-        together(name, tmp_path)
-        found = np.load(tmp_path / f"{name}.npz")
-        assert found.files == expected.files
-        for key in found.files:
-            np.testing.assert_allclose(found[key], expected[key], rtol=1e-9, atol=1e-12)
+    together(name, tmp_path)
+    expected, found = (np.load(tmp_path / f"{each}.npz") for each in ("one", name))
+    assert found.files == expected.files
+    for key in found.files:
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
