@@ -17,7 +17,7 @@ export VENV PYTHON
 .PHONY: help setup run image flink parity drill soak benchmarks golden layers docs test test-slow test-devices test-all lint types format lock clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the virtual environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python of the environment (default: the newest that this machine can run)'
@@ -72,8 +72,7 @@ test-devices: setup  ## run the tests that divide models over six logical device
 	$(DEVICES) -m 'not full' $(ARGS)
 
 test-all: setup  ## run all tests, including those that CI skips: more topologies, all faults of the drill
-	$(BIN)/pytest $(PARALLEL)
-	$(DEVICES)
+	@failed=0; $(BIN)/pytest $(PARALLEL) $(ARGS) || failed=$$?; $(DEVICES) $(ARGS) && exit $$failed
 
 lint: setup types  ## run ruff, mypy and hadolint, as CI does
 	$(BIN)/ruff check .

@@ -115,7 +115,7 @@ class Training:
     """Timeline of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
     samples: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What the exported model makes of some inputs."""
+    """Answers of the exported model to some inputs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class LineageItem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSummary:
-    """What a report asks the task."""
+    """Facts that a report asks of the task."""
 
     noun: str = "examples"
     sections: Sequence[str] = ()

@@ -121,7 +121,7 @@ class Executor(GenericExecutor):
 
 
 def _found(input_dict: Artifacts) -> dict[str, Any] | None:
-    """What TFX's Tuner found; None: there is no Tuner."""
+    """Reads the values that TFX's Tuner found; None: there is no Tuner."""
     if not input_dict.get(HYPERPARAMETERS):
         return None
     folder = artifact_utils.get_single_uri(input_dict[HYPERPARAMETERS])

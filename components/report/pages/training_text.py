@@ -62,7 +62,7 @@ def _training_time(report: ReportData) -> str:
 
 
 def unrecorded(report: ReportData) -> str:
-    """What is missing because the ``run_fn`` wrote no record; empty if it wrote one."""
+    """Names the parts that are missing if the ``run_fn`` wrote no record; empty if it did."""
     if report.training or all(item.role != "model_run" for item in report.lineage):
         return ""
     return (

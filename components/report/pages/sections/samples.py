@@ -1,4 +1,4 @@
-"""What the exported model makes of some inputs: ``Task.samples``."""
+"""Answers of the exported model to some inputs: ``Task.samples``."""
 
 from __future__ import annotations
 
