@@ -12,6 +12,8 @@ from stagecraft.parallel_model.draws import Rows
 
 _COMPOSITE = (tf.RaggedTensor, tf.SparseTensor)
 
+OTHER_SHAPES = "stagecraft: the parts of a batch return outputs of other shapes"
+
 
 class Part(NamedTuple):
     """Some rows of a batch."""
@@ -83,7 +85,8 @@ def join(outputs: Sequence[Any], parts: Sequence[Part], refuse: Callable[[Any], 
         counted = [_rows(leaf, 0, part.count) for leaf, part in zip(leaves, parts, strict=True)]
         if isinstance(leaves[0], tf.SparseTensor):
             return tf.sparse.concat(0, counted)
-        joined = tf.concat(counted, axis=0)
+        with tf.control_dependencies(_same_shapes(counted)):
+            joined = tf.concat(counted, axis=0)
         masks = [
             None if isinstance(leaf, _COMPOSITE) else backend.get_keras_mask(leaf)
             for leaf in leaves
@@ -94,6 +97,17 @@ def join(outputs: Sequence[Any], parts: Sequence[Part], refuse: Callable[[Any], 
         return joined
 
     return tf.nest.map_structure(of, *outputs)
+
+
+def _same_shapes(leaves: Sequence[Any]) -> list[tf.Operation]:
+    """Checks of shapes that are not known while a graph is made; without rows."""
+    if isinstance(leaves[0], _COMPOSITE) or leaves[0].shape[1:].is_fully_defined():
+        return []
+    sizes = [tf.shape(leaf)[1:] for leaf in leaves]
+    return [
+        tf.debugging.Assert(tf.reduce_all(size == sizes[0]), [OTHER_SHAPES, size, sizes[0]])
+        for size in sizes[1:]
+    ]
 
 
 def _has_rows(leaf: Any) -> bool:

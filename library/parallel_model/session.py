@@ -292,9 +292,27 @@ class Session:
             wrapped = functools.partial(self._predict, function)
             if name != "predict_function":
                 wrapped = functools.partial(self._function, function, name == "train_function")
-            checked = functools.partial(_in_own_words, wrapped)
+            checked = functools.partial(self._in_own_words, wrapped)
             setattr(checked, _KEY, True)
             setattr(model, name, checked)
+
+    def _in_own_words(self, function: Callable[[Any], Any], batches: Any) -> Any:
+        try:
+            return function(batches)
+        except tf.errors.InvalidArgumentError as error:
+            error_of = {parts.OTHER_SHAPES: self._other_shapes, OTHER_BATCHES: _other_batches}
+            for text, own in error_of.items():
+                if text in str(error):
+                    raise own() from None
+            raise
+
+    def _other_shapes(self) -> ModelRefusedError:
+        return ModelRefusedError(
+            self.model.name,
+            "returns outputs whose sizes depend on the other rows of a batch, such as the longest "
+            "of them, and the topology divides each batch",
+            "pad the data to one length, or train in one part",
+        )
 
     def _build(self, name: str, example: Any) -> None:
         """Makes the variables before a step reads them; as in Keras, a trace of the step does.
@@ -876,19 +894,14 @@ _INDIVISIBLE = {
 """Attribute of a layer -> why its call cannot be divided."""
 
 
-def _in_own_words(function: Callable[[Any], Any], batches: Any) -> Any:
-    try:
-        return function(batches)
-    except tf.errors.InvalidArgumentError as error:
-        if OTHER_BATCHES not in str(error):
-            raise
-        raise UserError(
-            "x: the processes do not read the same batches, and each takes its part of every "
-            "batch; let all of them read the whole data in the same order, for example with a "
-            "seed for shuffle, and seeds in your own functions",
-            setting="x",
-            suggestion="dataset.shuffle(…, seed=0)",
-        ) from None
+def _other_batches() -> UserError:
+    return UserError(
+        "x: the processes do not read the same batches, and each takes its part of every "
+        "batch; let all of them read the whole data in the same order, for example with a "
+        "seed for shuffle, and seeds in your own functions",
+        setting="x",
+        suggestion="dataset.shuffle(…, seed=0)",
+    )
 
 
 def _size(batch: Any) -> int:

@@ -322,6 +322,33 @@ def test_what_needs_all_rows_is_refused(make):
     assert model.optimizer.iterations == 0
 
 
+class Padded(keras.Model):
+    """Pads the rows of a batch to the longest."""
+
+    def __init__(self):
+        super().__init__(name="padded")
+        self.dense = layers.Dense(3)
+
+    def call(self, inputs):
+        return self.dense(inputs.to_tensor()[..., None])
+
+
+def _ragged(*lengths):
+    return tf.ragged.constant([[1.0] * length for length in lengths])
+
+
+@pytest.mark.parametrize("parallel", [MIRRORED, GRID])
+def test_outputs_of_other_shapes_are_refused_also_late(parallel):
+    model, targets = Padded(), np.ones((4, 1, 3))
+    model.compile("sgd", "mse")
+    sc.parallelize(model, parallel)
+    for lengths in ([3, 2, 3, 1], [3, 1, 2, 3]):
+        model.train_on_batch(_ragged(*lengths), targets)
+    with pytest.raises(ModelRefusedError) as caught:
+        model.train_on_batch(_ragged(3, 2, 1, 1), targets)
+    assert caught.value.part == "padded"
+
+
 class Centered(layers.Layer):
     """Subtracts the mean over the rows."""
 
