@@ -21,11 +21,15 @@ from typing import Any, NamedTuple
 from tensorflow.python.eager import context
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.planning import schedule
 
 GRADIENT = "gradient_tape/"
 """TensorFlow's scope of gradient ops."""
 
-_PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"}
+_PLUMBING = {
+    *("NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"),
+    *("OptionalFromValue", "OptionalGetValue"),
+}
 """Ops that compute nothing, placed with their neighbours."""
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
@@ -79,20 +83,23 @@ def _ops(graph: Any) -> Iterator[Op]:
                 yield from _called(node, device[1])
 
 
-def _called(call: Any, device: str) -> Iterator[Op]:
-    """The ops of a function that is not inlined, below the name of its call."""
+def _called(call: Any, device: str, prefix: str = "") -> Iterator[Op]:
+    """The ops of a function that is not inlined, and of those that it calls, below its name."""
     # Grappler copies a function for a call, and adds to its name.
     name = call.attr["f"].func.name.partition("_specialized_for_")[0]
     here = context.context()
     if not here.has_function(name):
         return
     function = here.get_function_def(name)
-    if not function.attr["_noinline"].b:
+    if not prefix and not function.attr["_noinline"].b:
         return
     for node in function.node_def:
         own = _DEVICE.search(node.device)
-        if node.op not in _PLUMBING:
-            yield Op(f"{call.name}/{node.name}", node.op, own[1] if own else device)
+        placed = own[1] if own else device
+        if node.op in _CALLS:
+            yield from _called(node, placed, f"{prefix}{call.name}/")
+        elif node.op not in _PLUMBING:
+            yield Op(f"{prefix}{call.name}/{node.name}", node.op, placed)
 
 
 def check_stage_replicas(
@@ -108,7 +115,8 @@ def check_stage_replicas(
             continue
         replica, stage, shard, part = matches[-1]  # that of the op, in a function of the first one
         place = int(replica), int(stage), int(shard or 0)
-        seen[place].add("backward" if GRADIENT in op.name else part)
+        is_backward = GRADIENT in op.name or matches[0][-1] == schedule.BACKWARD
+        seen[place].add(schedule.BACKWARD if is_backward else part)
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
         planned = {devices[place]}
@@ -121,8 +129,8 @@ def check_stage_replicas(
     missing = [
         (_named(place), f"no {part} ops of {_named(place)} on {device}")
         for place, device in devices.items()
-        for part in ("forward", "backward")
-        if part not in seen[place] and (part == "forward" or place in backward)
+        for part in (schedule.FORWARD, schedule.BACKWARD)
+        if part not in seen[place] and (part == schedule.FORWARD or place in backward)
     ]
     _refuse(missing)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,24 +18,33 @@ from stagecraft.trainer_module.data.tasks import softmax
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.models.stages import functional, shared_function
+from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.shards import group as groups
 from stagecraft.trainer_module.models.stages.shards import vocabulary
 from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
+from stagecraft.trainer_module.models.stages.shared_function import (
+    Call,
+    Group,
+    Packed,
+    Repeated,
+    Shared,
+)
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Weights and state of a stage."""
 
-Traces = dict[int, Callable[..., tuple[Any, ...]]]
-"""Number of a stage -> its forward pass, as one function."""
+Traces = dict[tuple[int, Any], Any]
+"""Number of a stage, and which of its outputs have gradients -> its passes; or a shard -> the
+function that adds up its sums."""
 
 
 class PartialSums(NamedTuple):
     """What one stage adds up over the parts of the global batch."""
 
-    gradients: list[tf.Tensor]
+    gradients: Any
+    """A list of tensors; of traced passes, packed until the last one is added."""
     changed: dict[int, tf.Tensor]
     metrics: list[tf.Tensor]
     """``[penalty]``; in the last stage ``[loss, Objective.sums]``. The sum of all stages' first
@@ -74,11 +83,7 @@ class ReplicaPipeline:
         self._parts = parts
         self._traces = traces if _shares_traces(parallel) else None
         """None: each pass has its own ops."""
-        self._inlined: set[int] = set()
-        """Numbers of the stages that use no trace all the same."""
-        self._add = step_metrics.plus
-        if self._traces is not None:
-            self._add = shared_function.shared(self._add)
+        self._device_type = tf.DeviceSpec.from_string(stages[0].device).device_type
         self.passes_back: list[list[bool]] = []
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""
         self.freeze(())
@@ -90,7 +95,11 @@ class ReplicaPipeline:
             model = stage.stage.model
             of_inputs = self.passes_back[-1] or [False] * len(model.inputs)
             self.passes_back.append(functional.have_gradients(model, of_inputs, frozen))
-        self._has_gradient = [list(each) for each in self.passes_back[1:]]
+        self._passing = [
+            tuple(place for place, has in enumerate(each) if has)
+            for each in [*self.passes_back[1:], []]
+        ]
+        """Per stage: places of the outputs for which a gradient arrives."""
         for shards, of_inputs in zip(self._shards, self.passes_back, strict=True):
             shards[0].stage.freeze(frozen, any(of_inputs))
             for shard in shards:
@@ -116,6 +125,9 @@ class ReplicaPipeline:
             rows: int64 ``[microbatches, examples]``, the examples' rows in the global batch.
             scale: of the loss, for gradients that fit into float16; None: 1.
         """
+        given: list[Any] = list(values)
+        if self._traces is not None:
+            given = [self._packed(number, each) for number, each in enumerate(values)]
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
         sums: dict[int, list[PartialSums]] = {}
@@ -125,30 +137,59 @@ class ReplicaPipeline:
             device = k % self._devices
             with self.scope(k, f"{direction}{m}", latest[device]):
                 if direction == schedule.FORWARD:
-                    part = batches.take(batch, m)
-                    source = passed[k - 1, m].outputs if k else part.inputs
+                    source = passed[k - 1, m].outputs if k else batches.take(batch.inputs, m)
+                    is_last = k == len(self.stages) - 1
+                    compared = batches.take(tuple(batch[1:]), m) if is_last else ()
                     # The copies on this device, which the tape watches.
                     inputs = tf.nest.map_structure(tf.identity, source)
                     with tf.control_dependencies(tf.nest.flatten(inputs)):
-                        passed[k, m] = self._forward(k, values[k], inputs, part, rows[m], step)
+                        passed[k, m] = self._forward(k, given[k], inputs, compared, rows[m], step)
                     latest[device] = passed[k, m].results
                     continue
                 forward = passed.pop((k, m))
                 arrived = {i: tf.identity(v) for i, v in incoming.pop((k, m), {}).items()}
                 with tf.control_dependencies(list(arrived.values())):
-                    if forward.traced and self._lacks_gradient(k, arrived):
-                        self._inlined.add(k)
-                        part = batches.take(batch, m)
-                        forward = self._forward(k, values[k], forward.inputs, part, rows[m], step)
+                    if any(place not in arrived for place in forward.passing):
+                        # The function's gradient would take zeros. The weights behind them would
+                        # then seem to have a gradient, and zero times infinity is NaN.
+                        self._passing[k] = tuple(arrived)
+                        forward = self._forward(k, given[k], forward.inputs, (), rows[m], step)
                     gradients, back = self._backward(k, values[k][0], forward, arrived, seeds[k])
-                latest[device] = [*gradients, *back.values()]
+                latest[device] = [*_flat(gradients), *back.values()]
                 incoming[k - 1, m] = back
             new = self._of_shards(k, gradients, forward)
             sums[k] = [
-                self._plus(shard, sums[k][place], each) if k in sums else each
+                self._plus(k, shard, sums[k][place], each) if k in sums else each
                 for place, (shard, each) in enumerate(zip(self._shards[k], new, strict=True))
             ]
-        return [each for k in range(len(self.stages)) for each in sums[k]]
+        return [
+            self._unpacked(shard, each)
+            for k, shards in enumerate(self._shards)
+            for shard, each in zip(shards, sums[k], strict=True)
+        ]
+
+    def _groups(self, number: int, places: Iterable[int]) -> list[Group]:
+        """Per shard of a stage, its device, and those of the places that it owns."""
+        shards, owner = self._shards[number], self.stages[number].stage.owner
+        return [
+            (
+                shard.device if len(shards) > 1 else "",
+                [place for place in places if owner(place) == shard.shard],
+            )
+            for shard in shards
+        ]
+
+    def _packed(self, number: int, values: Values) -> Packed:
+        """Weights and state of a stage, for its traced passes."""
+        tensors = [*values[0], *values[1]]
+        with self.scope(number, "pack"):
+            return Packed.of(tensors, self._groups(number, range(len(tensors))))
+
+    def _unpacked(self, shard: StageReplica, sums: PartialSums) -> PartialSums:
+        if self._traces is None:
+            return sums
+        with shard.scope("unpack"):
+            return sums._replace(gradients=[*sums.gradients.tensors().values()])
 
     def read(self, number: int, averaged: bool = False) -> Values:
         """Weights and state of a stage, each on its shard's device."""
@@ -176,88 +217,90 @@ class ReplicaPipeline:
                 yield
 
     def _of_shards(
-        self, number: int, gradients: Sequence[tf.Tensor], forward: _Forward
+        self, number: int, gradients: Sequence[Any], forward: _Forward
     ) -> list[PartialSums]:
         """Each shard's part of the results of a pass."""
-        rest, owner = iter(gradients), self.stages[number].stage.owner
-        here = tf.identity if len(self._shards[number]) > 1 else tf.convert_to_tensor
+        shards, owner = self._shards[number], self.stages[number].stage.owner
+        here = tf.identity if len(shards) > 1 else tf.convert_to_tensor
         parts = []
-        for shard in self._shards[number]:
+        for shard, own in zip(shards, gradients, strict=True):
             with shard.scope("accumulate"):
-                own = [here(next(rest)) for _ in shard.trained]
                 changed = {
                     i: here(v) for i, v in forward.changed.items() if owner(i) == shard.shard
                 }
                 metrics = self._metrics(forward) if shard.shard == 0 else []
-                parts.append(PartialSums(own, changed, metrics))
+                kept = own if isinstance(own, Packed) else list(map(here, own))
+                parts.append(PartialSums(kept, changed, metrics))
         return parts
 
-    def _plus(self, shard: StageReplica, one: PartialSums, other: PartialSums) -> PartialSums:
+    def _plus(
+        self, number: int, shard: StageReplica, one: PartialSums, other: PartialSums
+    ) -> PartialSums:
         with shard.scope("accumulate"):
-            return PartialSums(*self._add(one, other))
+            if self._traces is None:
+                return PartialSums(*step_metrics.plus(one, other))
+            key = number, f"shard {shard.shard}"
+            if key not in self._traces:
+                self._traces[key] = _Sum(one, self._device_type)
+            return self._traces[key](one, other)
 
     def _forward(
         self,
         number: int,
-        values: Values,
+        values: Values | Packed,
         inputs: Nest,
-        batch: Batch,
+        compared: tuple[Nest, tf.Tensor] | tuple[()],
         rows: tf.Tensor,
         step: tf.Tensor,
     ) -> _Forward:
-        """The forward pass of a microbatch through a stage, on its device."""
-        compared = batch[1:] if number == len(self.stages) - 1 else None
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self.stages[number].stage.trained(values[0]))
-            tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
-            computed = self._trace(number)(values, inputs, compared, rows, step)
-        traced = self._traces is not None and number not in self._inlined
-        return _Forward(traced, tape, inputs, *computed)
-
-    def _trace(self, number: int) -> Callable[..., tuple[Any, ...]]:
-        """The way forward through a stage, as :meth:`_compute`."""
-        compute = functools.partial(self._compute, number)
-        if self._traces is None or number in self._inlined:
-            return compute
-        if number not in self._traces:
-            self._traces[number] = shared_function.shared(compute)
-        return self._traces[number]
-
-    def _compute(
-        self,
-        number: int,
-        values: Values,
-        inputs: Nest,
-        compared: tuple[Nest, tf.Tensor] | None,
-        rows: tf.Tensor,
-        step: tf.Tensor,
-    ) -> tuple[Any, ...]:
-        """The fields of :class:`_Forward` from ``outputs`` on.
+        """The forward pass of a microbatch through a stage, on its device.
 
         Args:
             compared: targets and weights, for the last stage.
         """
-        outputs, changed, penalty = self.stages[number].stage(*values, inputs, step, rows)
-        # The gradient of a function takes one of each result.
-        changed = {place: tf.stop_gradient(value) for place, value in changed.items()}
-        if compared is None:
-            return outputs, changed, penalty, None, None
+        given = inputs, compared, rows, step
+        if isinstance(values, Packed):
+            call = self._trace(number)(values, *given)
+            return _Forward(call, self._passing[number], None, inputs, *call.results)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self.stages[number].stage.trained(values[0]))
+            tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
+            computed = self._compute(number, [*values[0], *values[1]], *given)
+        return _Forward(None, (), tape, inputs, *computed)
+
+    def _trace(self, number: int) -> Shared:
+        """The passes through a stage."""
+        assert self._traces is not None
+        passing = self._passing[number]
+
+        def function(values: Sequence[tf.Tensor], *given: Any) -> tuple[Any, Sequence[int]]:
+            results = self._compute(number, values, *given)
+            first = len(tf.nest.flatten(results[0]))
+            return results, [*passing, *range(first, first + len(results[1]))]
+
+        key = number, passing
+        if key not in self._traces:
+            self._traces[key] = Shared(function, self._device_type)
+        return self._traces[key]
+
+    def _compute(
+        self,
+        number: int,
+        values: Sequence[tf.Tensor],
+        inputs: Nest,
+        compared: tuple[Nest, tf.Tensor] | tuple[()],
+        rows: tf.Tensor,
+        step: tf.Tensor,
+    ) -> tuple[Any, ...]:
+        """The fields of :class:`_Forward` from ``outputs`` on; ``values``: weights and state."""
+        stage = self.stages[number].stage
+        count = len(stage.trainable)
+        outputs, changed, penalty = stage(values[:count], values[count:], inputs, step, rows)
+        if not compared:
+            return outputs, [penalty], changed, []
         batch = Batch(inputs, *compared)
         losses = self._objective.loss(outputs, batch)
-        sums = tf.stop_gradient(self._objective.sums(outputs, batch))
-        return None, changed, penalty, losses, sums
-
-    def _lacks_gradient(self, number: int, incoming: Mapping[int, tf.Tensor]) -> bool:
-        """Whether no gradient arrives for a result of a stage that depends on weights.
-
-        A function would take zeros for it. The weights behind it would then seem to have a
-        gradient, and zero times infinity is NaN. From now on, the stage's passes have their own
-        ops.
-        """
-        if number == len(self.stages) - 1:
-            return False
-        has_gradient = self._has_gradient[number]
-        return any(has and place not in incoming for place, has in enumerate(has_gradient))
+        return [], [penalty, losses], changed, [self._objective.sums(outputs, batch)]
 
     def _backward(
         self,
@@ -266,7 +309,7 @@ class ReplicaPipeline:
         passed: _Forward,
         incoming: Mapping[int, tf.Tensor],
         seeds: _Seeds,
-    ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
+    ) -> tuple[list[Any], dict[int, tf.Tensor]]:
         """The vector-Jacobian product of a stage.
 
         Args:
@@ -274,32 +317,35 @@ class ReplicaPipeline:
                 the last stage, none.
 
         Returns:
-            The gradients of the trained weights; and, by their index, of the inputs whose gradients
-            the stage before needs.
+            Per shard, the gradients of the trained weights; and, by their index, of the inputs
+            whose gradients the stage before needs.
         """
-        weights = self.stages[number].stage.trained(weights)
+        stage = self.stages[number].stage
         wanted = [index for index, has in enumerate(self.passes_back[number]) if has]
-        inputs = tf.nest.flatten(passed.inputs)
-        sources = [*weights, *(inputs[index] for index in wanted)]
-        if not sources:
-            return [], {}
-        outputs = [] if passed.outputs is None else tf.nest.flatten(passed.outputs)
-        targets, arrived = [outputs[index] for index in incoming], [*incoming.values()]
-        for value, divisor in self._parts_of_loss(passed):
-            targets.append(value)
-            arrived.append(seeds.of_loss(value, divisor))
-        if passed.traced:
-            known = set(map(id, targets))
-            rest = tf.nest.flatten((outputs, passed.changed, passed.sums))
-            rest = [each for each in rest if tf.is_tensor(each) and id(each) not in known]
-            targets += (others := [each for each in rest if each.dtype.is_floating])
-            arrived += [seeds.zeros(place, each) for place, each in enumerate(others)]
-        raw = passed.tape.gradient(targets, sources, output_gradients=arrived)
-        gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
+        trained = stage.trained(range(len(stage.trainable)))
+        groups = self._groups(number, trained)
+        parts = self._parts_of_loss(passed)
+        arrived = [*incoming.values(), *(seeds.of_loss(*part) for part in parts)]
+        if passed.call is not None:
+            found = passed.call.gradients(arrived, groups, wanted)
+            gradients: list[Any] = found.weights.split(groups)
+            has_gradient = [found.has_gradient[place] for place in trained]
+            raw = found.arguments
+        else:
+            inputs, outputs = map(tf.nest.flatten, (passed.inputs, passed.outputs))
+            own = stage.trained(weights)
+            targets = [*(outputs[index] for index in incoming), *(value for value, _ in parts)]
+            sources = [*own, *(inputs[index] for index in wanted)]
+            assert passed.tape is not None
+            raw = passed.tape.gradient(targets, sources, output_gradients=arrived)
+            dense, has_gradient = step_metrics.connected(raw[: len(own)], own)
+            by_place = dict(zip(trained, dense, strict=True))
+            gradients = [[by_place[place] for place in places] for _, places in groups]
+            raw = raw[len(own) :]
         flags = iter(has_gradient)
         for shard in self._shards[number]:
             shard.connected = [next(flags) for _ in shard.trained]
-        back = dict(zip(wanted, raw[len(weights) :], strict=True))
+        back = dict(zip(wanted, raw, strict=True))
         # Nothing goes back through a gradient that a layer stops.
         for index, gradient in back.items():
             self.passes_back[number][index] = gradient is not None
@@ -309,14 +355,12 @@ class ReplicaPipeline:
     def _metrics(self, passed: _Forward) -> list[tf.Tensor]:
         values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
         loss = tf.add_n([tf.cast(value, self._dtype) for value in values])
-        return [loss] if passed.sums is None else [loss, passed.sums]
+        return [loss, *passed.sums]
 
     def _parts_of_loss(self, passed: _Forward) -> list[tuple[tf.Tensor, int]]:
         """Sums and their divisors; the quotients are parts of the global batch's loss."""
-        parts = [(passed.penalty, self._parts)]
-        if passed.losses is not None:
-            parts.append((passed.losses, self._train.batch_size))
-        return parts
+        divisors = self._parts, self._train.batch_size
+        return list(zip(passed.losses, divisors, strict=False))
 
 
 def _shares_traces(parallel: ParallelSettings) -> bool:
@@ -332,11 +376,49 @@ def _shares_traces(parallel: ParallelSettings) -> bool:
     return several and fits and not parallel.timeline_step
 
 
-class _Seeds:
-    """Constant gradients of a stage's results, which all microbatches share.
+class _Sum:
+    """A function that adds up two sums like ``one``, with packed gradients."""
 
-    TensorFlow copies and optimizes a function for each set of constants that it is called with. It
-    would make zeros for each call.
+    def __init__(self, one: PartialSums, device_type: str):
+        self._like, self._device = one, f"/device:{device_type}:*"
+        self._call = Repeated(self._run)
+
+    def __call__(self, one: PartialSums, other: PartialSums) -> PartialSums:
+        return self._packed(self._call([*_tensors(one), *_tensors(other)]))
+
+    def _packed(self, tensors: Sequence[tf.Tensor]) -> PartialSums:
+        rest = iter(tensors)
+        packed = self._like.gradients
+        gradients = packed._replace(variants=[next(rest) for _ in packed.variants])
+        changed = {place: next(rest) for place in self._like.changed}
+        return PartialSums(gradients, changed, list(rest))
+
+    def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
+        half = len(given) // 2
+        unpacked = []
+        for tensors in (given[:half], given[half:]):
+            sums = self._packed(tensors)
+            with tf.device(self._device):
+                unpacked.append(sums._replace(gradients=sums.gradients.tensors()))
+        added = PartialSums(*step_metrics.plus(*unpacked))
+        with tf.device(self._device):
+            packed = Packed.of(added.gradients, self._like.gradients.groups)
+        return _tensors(added._replace(gradients=packed))
+
+
+def _tensors(sums: PartialSums) -> list[tf.Tensor]:
+    return [*sums.gradients.variants, *sums.changed.values(), *sums.metrics]
+
+
+def _flat(gradients: Sequence[Any]) -> list[tf.Tensor]:
+    parts = (each.variants if isinstance(each, Packed) else each for each in gradients)
+    return [tensor for part in parts for tensor in part]
+
+
+class _Seeds:
+    """Constant gradients of the parts of the loss, which all microbatches share.
+
+    TensorFlow copies and optimizes a function for each set of constants that it is called with.
     """
 
     def __init__(self, stage: StageReplica, scale: tf.Tensor | None):
@@ -347,41 +429,32 @@ class _Seeds:
         """The gradient of a part of the loss."""
         if self._scale is not None:
             return tf.cast(self._scale, value.dtype) / divisor
-        return self._once(
-            f"{value.dtype.name} {divisor}", lambda: tf.ones([], value.dtype) / divisor
-        )
-
-    def zeros(self, place: int, value: tf.Tensor) -> tf.Tensor:
-        """The gradient of a result that is no part of the loss."""
-        if not value.shape.is_fully_defined():
-            return tf.zeros_like(value)
-        return self._once(f"zeros {place}", lambda: tf.zeros(value.shape, value.dtype))
-
-    def _once(self, key: str, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+        key = f"{value.dtype.name} {divisor}"
         if key not in self._made:
             with tf.control_dependencies(None), self._stage.scope("seeds"):
-                self._made[key] = make()
+                self._made[key] = tf.ones([], value.dtype) / divisor
         return self._made[key]
 
 
 class _Forward(NamedTuple):
     """A microbatch's way forward through a stage, kept for the direction back."""
 
-    traced: bool
-    """Whether other passes share its function."""
-    tape: tf.GradientTape
+    call: Call | None
+    """Of the functions that all passes share; None: the pass has its own ops."""
+    passing: tuple[int, ...]
+    """Places of the outputs for which the functions take a gradient."""
+    tape: tf.GradientTape | None
+    """Of a pass with its own ops."""
     inputs: Nest
     outputs: Nest
-    """The last stage has None."""
+    """The last stage has none."""
+    losses: list[tf.Tensor]
+    """The penalty, and in the last stage the sum over the examples."""
     changed: dict[int, tf.Tensor]
-    penalty: tf.Tensor
-    losses: tf.Tensor | None
-    """Sum over the examples, and"""
-    sums: tf.Tensor | None
-    """the sums of the metrics, in the last stage."""
+    sums: list[tf.Tensor]
+    """Of the metrics, in the last stage."""
 
     @property
     def results(self) -> list[tf.Tensor]:
         """The tensors that are there when the pass has ended."""
-        results = tf.nest.flatten((self.outputs, self.losses, self.sums))
-        return [each for each in results if each is not None]
+        return tf.nest.flatten((self.outputs, self.losses, self.sums))

@@ -1,27 +1,301 @@
-"""A function that the graph contains once, however often it is called.
+"""Functions that a graph contains once, however often they are called.
 
 TensorFlow inlines functions before it runs a graph. A step of M microbatches would then contain
-each op of a stage M times, and each optimizer pass of TensorFlow would copy all of them.
+each op of a stage M times, and each optimizer pass of TensorFlow would copy all of them. A call
+that is not inlined still has an edge for each weight and for each activation that its gradient
+needs, and TensorFlow reads the whole function for each call. So a call here has one edge for all
+weights and one for all activations, and TensorFlow reads the function once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import collections
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+Group = tuple[str, Sequence[int]]
+"""A device, and the places of the tensors on it; no device: that of the block."""
 
-def shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that its calls, and those of its gradient, are not inlined.
+_UNSEARCHED = tf.compat.v1.AttrValue(func={"name": "RefIdentity"})
+"""Says that an op has to do with variables of TensorFlow 1.
+
+Before XLA compiles a graph, TensorFlow looks for such variables in each function that a graph
+calls, twice for each call (``xla_cluster_util.cc``, ``GetNodesRelatedToRefVariables``), even if
+nothing is compiled. It skips what follows an op that has to do with them.
+"""
+
+
+class Packed(NamedTuple):
+    """Tensors, as one tensor for each device; nothing is copied."""
+
+    variants: list[tf.Tensor]
+    """One for each group that has places."""
+    groups: Sequence[Group]
+    specs: dict[int, tf.TensorSpec]
+    """By place."""
+
+    @staticmethod
+    def of(tensors: Sequence[tf.Tensor], groups: Sequence[Group]) -> Packed:
+        """Packs those tensors whose places are in a group."""
+        groups = [(device, places) for device, places in groups if places]
+        variants: list[tf.Tensor] = []
+        specs: dict[int, tf.TensorSpec] = {}
+        for device, places in groups:
+            with _on(device):
+                own = [tf.convert_to_tensor(tensors[place]) for place in places]
+                types = [each.dtype.as_datatype_enum for each in own]
+                attributes = {
+                    "Toutput_types": tf.compat.v1.AttrValue(list={"type": types}),
+                    "_unsearched": _UNSEARCHED,
+                }
+                # tf.raw_ops takes no such attribute. The op has a kernel for each device.
+                op = tf.compat.v1.get_default_graph().create_op(
+                    "OptionalFromValue", own, [tf.variant], attrs=attributes
+                )
+            variants.append(op.outputs[0])
+            specs.update(
+                (place, tf.TensorSpec(each.shape, each.dtype))
+                for place, each in zip(places, own, strict=True)
+            )
+        return Packed(variants, groups, specs)
+
+    def split(self, groups: Sequence[Group]) -> list[Packed]:
+        """A pack for each of the groups that this one was made of, also for empty ones."""
+        rest = iter(self.variants)
+        return [
+            Packed(
+                [next(rest)] if places else [],
+                [(device, places)] if places else [],
+                {place: self.specs[place] for place in places},
+            )
+            for device, places in groups
+        ]
+
+    def tensors(self) -> dict[int, tf.Tensor]:
+        """Place -> tensor."""
+        found: dict[int, tf.Tensor] = {}
+        for (device, places), variant in zip(self.groups, self.variants, strict=True):
+            with _on(device):
+                values = tf.raw_ops.OptionalGetValue(
+                    optional=variant,
+                    output_types=[self.specs[place].dtype for place in places],
+                    output_shapes=[self.specs[place].shape for place in places],
+                )
+            found.update(zip(places, values, strict=True))
+        return found
+
+
+class Gradients(NamedTuple):
+    """The gradients of a call."""
+
+    weights: Packed
+    """Zeros where there is none."""
+    has_gradient: list[bool]
+    """By the place of a weight."""
+    arguments: list[tf.Tensor | None]
+
+
+class Call(NamedTuple):
+    """A call that the graph contains."""
+
+    results: Any
+    kept: Packed
+    """What the gradient needs."""
+    trace: _Trace
+
+    def gradients(
+        self, incoming: Sequence[tf.Tensor], groups: Sequence[Group], wanted: Sequence[int]
+    ) -> Gradients:
+        """The gradients of some weights and arguments.
+
+        Args:
+            incoming: of the results that get one.
+            groups: the places of the weights.
+            wanted: the places of the arguments, flat.
+        """
+        return self.trace.gradients(self.kept, incoming, groups, wanted)
+
+
+class Shared:
+    """A pure function of weights and arguments, and its gradient, for any number of calls."""
+
+    def __init__(self, function: Callable[..., tuple[Any, Sequence[int]]], device_type: str):
+        """Traces nothing yet.
+
+        Args:
+            function: of a list of weights and of nested arguments. It returns nested tensors, and
+                the places of those that get a gradient, flat. It reads no ``tf.Variable``.
+            device_type: of the devices that call it, such as ``GPU``.
+        """
+        self._function = function
+        self._device_type = device_type
+        self._traces: dict[str, _Trace] = {}
+
+    def __call__(self, weights: Packed, *arguments: Any) -> Call:
+        """Calls the function."""
+        flat = tf.nest.flatten(arguments)
+        structure = tf.nest.map_structure(lambda _: 0, arguments)
+        key = repr((structure, [(each.shape, each.dtype) for each in flat]))
+        if key not in self._traces:
+            self._traces[key] = _Trace(self._function, weights, arguments, self._device_type)
+        return self._traces[key].call(weights, flat)
+
+
+class _Trace:
+    """The functions for arguments of some shapes."""
+
+    def __init__(
+        self, function: Callable[..., Any], weights: Packed, arguments: Any, device_type: str
+    ):
+        self._weights = weights
+        self.specs = [spec for _, spec in sorted(weights.specs.items())]
+        # TensorFlow would put the ops that pack on the CPU. Which of the GPUs, a call decides.
+        self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
+
+        def flat(own: Sequence[tf.Tensor], given: Any) -> list[tf.Tensor]:
+            self._results, places = function(own, *given)
+            made = tf.nest.flatten(self._results)
+            rest = [place for place in range(len(made)) if place not in places]
+            self._order, self._passing = [*places, *rest], len(places)
+            return [made[place] for place in self._order]
+
+        traced = tf.function(flat, autograph=False)
+        self._concrete = traced.get_concrete_function(self.specs, arguments)
+        self._number = len(self._concrete.outputs)
+        # Not public: the two functions that a tape uses.
+        pair = self._concrete._delayed_rewrite_functions.forward_backward(self._passing)
+        self._forward, self.backward = pair
+        results = self._concrete.graph.outputs
+        places = {id(each): place for place, each in enumerate(results)}
+        self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
+        """What the gradient takes: places among the results; None: another tensor."""
+        groups = collections.defaultdict(list)
+        for place in self.captured:
+            if place is not None:
+                groups[results[place].device].append(place)
+        self._groups = list(groups.items())
+        self._call = Repeated(self._run)
+        self._gradients: dict[str, _Gradient] = {}
+
+    def call(self, weights: Packed, arguments: Sequence[tf.Tensor]) -> Call:
+        """Calls the function with flat arguments."""
+        made = self._call([*weights.variants, *arguments])
+        pairs = zip(self._order, made, strict=False)
+        flat = [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
+        kept = self._kept._replace(variants=list(made[self._number :]))
+        return Call(tf.nest.pack_sequence_as(self._results, flat), kept, self)
+
+    def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
+        count = len(self._weights.variants)
+        with self.packing():
+            own = self._weights._replace(variants=list(given[:count])).tensors()
+        weights = [each for _, each in sorted(own.items())]
+        made = self._forward.call_flat(*weights, *given[count:], *self._concrete.captured_inputs)
+        with self.packing():
+            self._kept = Packed.of(made, self._groups)
+        return [*made[: self._number], *self._kept.variants]
+
+    def gradients(
+        self,
+        kept: Packed,
+        incoming: Sequence[tf.Tensor],
+        groups: Sequence[Group],
+        wanted: Sequence[int],
+    ) -> Gradients:
+        """See :class:`Call`."""
+        key = repr((groups, wanted))
+        if key not in self._gradients:
+            self._gradients[key] = _Gradient(self, kept, groups, wanted)
+        return self._gradients[key](kept, incoming)
+
+
+class _Gradient:
+    """The gradient of a function, for some weights and arguments."""
+
+    def __init__(self, trace: _Trace, kept: Packed, groups: Sequence[Group], wanted: Sequence[int]):
+        self._trace, self._kept, self._groups, self._wanted = trace, kept, groups, wanted
+        self._call = Repeated(self._run)
+
+    def __call__(self, kept: Packed, incoming: Sequence[tf.Tensor]) -> Gradients:
+        made = self._call([*kept.variants, *incoming])
+        count = len(self._weights.variants)
+        rest = iter(made[count:])
+        arguments = [next(rest) if has else None for has in self._has_argument]
+        return Gradients(
+            self._weights._replace(variants=list(made[:count])), self._has_gradient, arguments
+        )
+
+    def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
+        trace, count = self._trace, len(self._kept.variants)
+        with trace.packing():
+            kept = self._kept._replace(variants=list(given[:count])).tensors()
+        captures = zip(trace.captured, trace.backward.captured_inputs, strict=True)
+        captured = [other if place is None else kept[place] for place, other in captures]
+        # Not public: to give it other tensors than those that it has captured.
+        found = trace.backward._call_flat(list(given[count:]), captured)
+        own, rest = found[: len(trace.specs)], found[len(trace.specs) :]
+        self._has_gradient = [each is not None for each in own]
+        with trace.packing():
+            self._weights = Packed.of(list(map(_filled, own, trace.specs)), self._groups)
+        arguments = [rest[place] for place in self._wanted]
+        self._has_argument = [each is not None for each in arguments]
+        return [
+            *self._weights.variants,
+            *(tf.convert_to_tensor(each) for each in arguments if each is not None),
+        ]
+
+
+class Repeated:
+    """A function of tensors whose calls are not inlined.
 
     The ops of a call run on its device, unless the function names another one. TensorFlow optimizes
     and keeps a copy for each device.
-
-    Args:
-        function: maps nested structures of tensors to one; it reads no ``tf.Variable``.
     """
-    shared_: Callable[..., Any] = tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
-    )
-    return shared_
+
+    def __init__(self, function: Callable[..., list[tf.Tensor]]):
+        """Traces nothing yet.
+
+        Args:
+            function: of tensors, whose types and shapes are those of the first call.
+        """
+        self._function = tf.function(
+            function, autograph=False, experimental_attributes={"_noinline": True}
+        )
+        self._first: Any = weakref.WeakKeyDictionary()
+        """Graph -> the first call in it."""
+
+    def __call__(self, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Calls it, in a graph."""
+        graph = tf.compat.v1.get_default_graph()
+        if graph not in self._first:
+            made: list[tf.Tensor] = self._function(*tensors)
+            if made:
+                self._first[graph] = made[0].op
+            return made
+        first = self._first[graph]
+        attributes = {name: first.node_def.attr[name] for name in first.node_def.attr}
+        # Or TensorFlow infers the shapes of all ops of the function.
+        attributes["_disable_call_shape_inference"] = tf.compat.v1.AttrValue(b=True)
+        inputs = [*tensors, *first.inputs[len(tensors) :]]
+        types = [each.dtype for each in first.outputs]
+        op = graph.create_op(first.type, inputs, types, attrs=attributes)
+        for one, before in zip(op.outputs, first.outputs, strict=True):
+            one.set_shape(before.shape)
+        return list(op.outputs)
+
+
+def _filled(gradient: Any, spec: tf.TensorSpec) -> tf.Tensor:
+    if gradient is None:
+        return tf.zeros(spec.shape, spec.dtype)
+    dense = tf.convert_to_tensor(gradient)
+    dense.set_shape(spec.shape)  # XLA loses the shape of an embedding's gradient
+    return dense
+
+
+def _on(device: str) -> contextlib.AbstractContextManager[Any]:
+    return tf.device(device) if device else contextlib.nullcontext()
