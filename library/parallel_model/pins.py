@@ -7,7 +7,7 @@ the gradient. So each pinned call has a tape of its own, whose gradient is taken
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -22,7 +22,6 @@ from stagecraft.parallel_model import draws
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.scope import assigned_value
 from stagecraft.trainer_module.models.stages import remat as recomputation
-from stagecraft.trainer_module.models.stages import shared_function
 from stagecraft.trainer_module.models.stages.shards.call import Weights
 from stagecraft.trainer_module.models.stages.shards.split import Split
 
@@ -70,7 +69,7 @@ class SecondDerivativeError(UserError):
 class Scope(keras.StatelessScope):
     """Values of variables; collects what layers assign, and the losses that they add."""
 
-    def __init__(self, values: dict[int, Value], trained: Collection[int] = ()):
+    def __init__(self, values: dict[int, Value], trained: frozenset[int] = frozenset()):
         """``values``: id of a variable -> value; ``trained``: ids of those with gradients."""
         super().__init__(collect_losses=True)
         self._given, self.trained = values, trained
@@ -206,8 +205,7 @@ def pinned(
     scope: Scope,
     *,
     remat: bool = False,
-    jit: bool = False,
-    traces: Traces | None = None,
+    compiled: Sequence[keras.Variable] | None = None,
 ) -> Call:
     """A function that calls ``call`` on a device, in the block of a scope.
 
@@ -215,22 +213,20 @@ def pinned(
         call: of a layer.
         scope: gets what the call assigns and adds.
         remat: recompute the call for the gradient, and keep only what it takes.
-        jit: compile it with XLA.
-        traces: of the same layer, which the parts of a batch share; None: the graph has the ops of
-            each call. XLA needs some.
+        compiled: the layer's variables, if XLA shall compile the call.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        nest = _Nest((args, kwargs))
+        nest = Nest((args, kwargs))
         given = nest.tensors
-        context = _Context()
+        context = Context()
         recording = record.could_possibly_record()
         earlier = dict(scope.updates)
 
-        def body(inner: Pinned, tensors: Sequence[tf.Tensor]) -> _Results:
+        def body(inner: Pinned, tensors: Sequence[tf.Tensor]) -> Results:
             own_args, own_kwargs = nest.restored(tensors)
             with inner:
-                return _Results(call(*own_args, **own_kwargs), inner)
+                return Results(call(*own_args, **own_kwargs), inner)
 
         def forward(
             tape: tf.GradientTape | None,
@@ -242,8 +238,8 @@ def pinned(
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
                 function = None
-                if traces is not None:
-                    function = traces.find(body, nest, inner, tensors, jit, unused)
+                if compiled is not None and nest.key is not None:
+                    function = _compiled(body, compiled, inner, tensors, unused)
                 if function is None:
                     results = body(inner, tensors)
                     return inner, results, results.tensors
@@ -252,7 +248,7 @@ def pinned(
         with tf.device(device):
             with record.stop_recording():
                 copies = list(map(tf.identity, given))
-            tape = _Tape(traces is None) if recording and not remat else None
+            tape = _Tape(compiled is None) if recording and not remat else None
             inner, results, made = forward(tape, copies)
             with record.stop_recording():
                 outputs = list(map(tf.identity, made))
@@ -269,7 +265,7 @@ def pinned(
                 # A function takes zeros for what nobody uses. The weights behind it would then seem
                 # to have a gradient, and zero times infinity is NaN.
                 unused = frozenset(k for k in results.differentiable if arrived[k] is None)
-                takes_zeros = traces is not None and unused
+                takes_zeros = compiled is not None and unused
                 if tape is not None and tape.is_fresh and not takes_zeros:
                     return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
                 known = recomputation.arrival(arrived)
@@ -341,66 +337,30 @@ class _Tape(tf.GradientTape):
         return super().gradient(*args, **kwargs)
 
 
-class Traces:
-    """Functions of a layer's calls, for the parts of a batch: each is traced once.
-
-    TensorFlow does not inline them. So neither the graph nor the time to make it grows with the
-    number of parts.
-    """
-
-    def __init__(self, variables: Iterable[keras.Variable], reused: bool):
-        """Makes no trace yet.
-
-        Args:
-            variables: of the layer.
-            reused: whether equal arguments have one trace. Otherwise, each call has its own: the
-                layer may compute by more than its arguments.
-        """
-        self._reused = reused
-        self._keys = list(dict.fromkeys(map(id, variables)))
-        self._known: dict[Any, _Function | None] = {}
-
-    def find(
-        self,
-        body: Callable[[Pinned, Sequence[tf.Tensor]], _Results],
-        nest: _Nest,
-        inner: Pinned,
-        tensors: Sequence[tf.Tensor],
-        jit: bool,
-        unused: frozenset[int],
-    ) -> _Function | None:
-        """The function for such arguments; None: each call has its own ops.
-
-        Args:
-            body: the call.
-            inner: the scope of this call.
-            tensors: those of ``nest``, on the device of the call.
-            unused: places of results that have no gradient.
-        """
-        if nest.key is None or not (self._reused or jit):
-            return None
-        key = nest.key, _Context().key, unused
-        if not self._reused or key not in self._known:
-            self._keys = [each for each in self._keys if inner.copy(each) is not None]
-            function = _Function(body, self._keys, inner, tensors, jit, unused)
-            if function.missing:  # variables of other layers
-                self._keys = [*self._keys, *function.missing]
-                function = _Function(body, self._keys, inner, tensors, jit, unused)
-            self._reused = self._reused and function.is_closed
-            self._known[key] = function if jit or function.is_closed else None
-        return self._known[key]
+def _compiled(
+    body: Callable[[Pinned, Sequence[tf.Tensor]], Results],
+    variables: Iterable[keras.Variable],
+    inner: Pinned,
+    tensors: Sequence[tf.Tensor],
+    unused: frozenset[int],
+) -> _Function:
+    """A call as XLA compiles it. Each has its own: the layer may compute by more than arguments."""
+    keys = [key for key in dict.fromkeys(map(id, variables)) if inner.copy(key) is not None]
+    function = _Function(body, keys, inner, tensors, unused)
+    if function.missing:  # variables of other layers
+        function = _Function(body, [*keys, *function.missing], inner, tensors, unused)
+    return function
 
 
 class _Function:
-    """A call as a function of tensors."""
+    """A compiled call as a function of tensors."""
 
     def __init__(
         self,
-        body: Callable[[Pinned, Sequence[tf.Tensor]], _Results],
+        body: Callable[[Pinned, Sequence[tf.Tensor]], Results],
         keys: Sequence[int],
         inner: Pinned,
         tensors: Sequence[tf.Tensor],
-        jit: bool,
         unused: frozenset[int],
     ):
         """Traces the call.
@@ -427,19 +387,13 @@ class _Function:
                 for place, each in enumerate(self.results.tensors)
             ]
 
-        if jit:
-            self._function: Any = tf.function(function, jit_compile=True, autograph=False)
-        else:
-            self._function = shared_function.shared(function)
-        arguments = self._arguments(inner, tensors)
-        concrete = self._function.get_concrete_function(*arguments)
+        self._function = tf.function(function, jit_compile=True, autograph=False)
+        self._function.get_concrete_function(*self._arguments(inner, tensors))
         self.missing = [key for key in scopes[0].used_keys if key not in keys]
         """Ids of other variables that the call reads."""
-        self.is_closed = not any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
-        """Whether it takes nothing else from the graph around it."""
 
     def __call__(self, inner: Pinned, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The tensors of :class:`_Results`."""
+        """The tensors of :class:`Results`."""
         made: list[tf.Tensor] = self._function(*self._arguments(inner, tensors))
         return made
 
@@ -448,7 +402,7 @@ class _Function:
         return values, draws.current(), list(tensors)
 
 
-class _Nest:
+class Nest:
     """Arguments of a call, as a list of tensors and the rest."""
 
     def __init__(self, nest: Any):
@@ -492,7 +446,7 @@ def _static(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else id(value)
 
 
-class _Results:
+class Results:
     """What a call returns, and its side effects, as a flat list of tensors."""
 
     def __init__(self, outputs: Any, inner: Pinned):
@@ -533,7 +487,7 @@ class _Results:
         return tf.nest.pack_sequence_as(self._outputs, leaves, expand_composites=True)
 
 
-class _Context:
+class Context:
     """What Keras and this module know of the pass outside of the arguments of a call."""
 
     def __init__(self) -> None:
@@ -607,20 +561,20 @@ def total(gradients: Sequence[Any]) -> Any:
     return tf.add_n([tf.identity(tf.convert_to_tensor(each)) for each in gradients])
 
 
-def joined_gradient(slices: Sequence[Any], split: Split, like: tf.Tensor) -> Any:
+def joined_gradient(slices: Sequence[Any], split: Split, like: Any) -> Any:
     """The gradient of a value, from those of its slices; None: nothing uses it.
 
     It is sparse if those of the slices are: see :func:`total`.
 
     Args:
         slices: a gradient for each slice, or None.
-        like: the value.
+        like: the value, or its variable.
     """
     if all(each is None for each in slices):
         return None
     if all(isinstance(each, tf.IndexedSlices) for each in slices) and split.axis < 2:
         values, indices = [each.values for each in slices], [each.indices for each in slices]
-        shape = tf.shape(like, out_type=indices[0].dtype)
+        shape = tf.constant(like.shape, indices[0].dtype)
         if split.axis == 1:  # each has looked up the same rows
             return tf.IndexedSlices(tf.concat(values, axis=-1), indices[0], shape)
         begins = [sum(split.sizes[:shard]) for shard in range(len(slices))]

@@ -36,6 +36,7 @@ from stagecraft.parallel_model import (
 )
 from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
+from stagecraft.parallel_model.traces import PackedWeights, Traces, UnsharedError
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
@@ -230,6 +231,10 @@ class Session:
         self._homes = capabilities(parallel.strategy).homes(parallel)
         self._home_of: dict[int, str] = {}
         self._shards: ModelShards | None = None
+        self._traces: dict[Any, Traces] = {}
+        """Of each layer and view that parts share; empty again when Keras makes a function."""
+        self._shares: bool | None = None
+        """Whether parts share traces; None: it is not known yet."""
 
     def attach(self) -> None:
         """Takes the place of the model's methods."""
@@ -289,6 +294,7 @@ class Session:
         self._own[f"make_{name}"](force=force)
         function = getattr(model, name)
         if function is not None and not hasattr(function, _KEY):
+            self._traces.clear()
             wrapped = functools.partial(self._predict, function)
             if name != "predict_function":
                 wrapped = functools.partial(self._function, function, name == "train_function")
@@ -554,41 +560,62 @@ class Session:
         kwargs: Any,
         numbers: Sequence[int],
         count: int,
-        traces: dict[Any, pins.Traces] | None = None,
+        traces: dict[Any, Traces] | None = None,
     ) -> tuple[list[Part], list[_Result]]:
         """The model's call in some of ``count`` parts.
 
         Args:
-            traces: those that other calls share; they fill up.
+            traces: those that calls share; they fill up.
         """
+        if self._shares is None:
+            self._shares = self.parallel.parts > 1 and self._has_pure_layers()
+        traces = self._traces if traces is None else traces
         total = parts.row_count((args, kwargs))
         divided = [parts.divide(total, number, count) for number in numbers]
         replicas = [
             number // self._per_replica % self.topology.replicas if count > 1 else 0
             for number in numbers
         ]
-        values, trained = self._values(replicas)
-        several = traces is not None or len(numbers) > 1
-        shares = several and not tf.executing_eagerly() and self._has_pure_layers()
-        known = {} if traces is None else traces
-        results = []
-        for replica, part, own in zip(replicas, divided, values, strict=True):
-            scope = pins.Scope(own, trained)
-            rows = part.rows if count > 1 else None
-            taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
-            with scope, draws.of_rows(rows), self._pinned(replica, scope, known, shares) as call:
-                results.append(_Result(call(*taken[0], **taken[1]), scope))
-        return divided, results
+
+        def computed(shares: bool) -> list[_Result]:
+            trained = frozenset(map(id, self.model.trainable_variables))
+            weights = values = None
+            if shares:
+                splits = {} if self._shards is None else self._shards.splits
+                weights = PackedWeights(replicas, splits, self._total)
+            else:
+                values = self._values(replicas)
+            results = []
+            for place, part in enumerate(divided):
+                scope = pins.Scope({} if values is None else values[place], trained)
+                rows = part.rows if count > 1 else None
+                taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
+                pinned = self._pinned(replicas[place], scope, place, weights, traces)
+                with scope, draws.of_rows(rows), pinned as call:
+                    results.append(_Result(call(*taken[0], **taken[1]), scope))
+            return results
+
+        if self._shares and not tf.executing_eagerly():
+            try:
+                return divided, computed(True)
+            except UnsharedError:
+                self._shares = False
+        return divided, computed(False)
 
     @contextlib.contextmanager
     def _pinned(
-        self, replica: int, scope: pins.Scope, traces: dict[Any, pins.Traces], shares: bool
+        self,
+        replica: int,
+        scope: pins.Scope,
+        part: int,
+        weights: PackedWeights | None,
+        traces: dict[Any, Traces],
     ) -> Iterator[Callable[..., Any]]:
         """In the block, the given function calls the model on the devices of a replica.
 
         Args:
-            traces: of each unit; they fill up.
-            shares: whether other parts use them.
+            weights: for calls that parts share; None: each part has its own.
+            traces: of the shared calls; they fill up.
         """
         assert self._placement is not None
         parallel = self.parallel
@@ -596,18 +623,20 @@ class Session:
         jit = parallel.jit and self._shards is None  # a group compiles the parts of its shards
 
         def pinned(unit: Any, call: Callable[..., Any], stage: int) -> Callable[..., Any]:
+            call = self._over_shards(unit, call, replica, stage)
+            device = self.topology.device(replica, stage)
+            if weights is None:
+                compiled = getattr(unit, "variables", ()) if jit else None
+                return pins.pinned(call, device, scope, remat=remat, compiled=compiled)
             # Traces of shards name their devices, which each replica has for itself.
             key = id(unit), replica if self._shards is not None else 0
             if key not in traces:
-                traces[key] = pins.Traces(getattr(unit, "variables", ()), shares)
-            return pins.pinned(
-                self._over_shards(unit, call, replica, stage),
-                self.topology.device(replica, stage),
-                scope,
-                remat=remat,
-                jit=jit,
-                traces=traces[key] if shares or jit else None,
-            )
+                traces[key] = Traces(unit, self.model, device, jit)
+            devices = [
+                [self.topology.device(each, stage, shard) for shard in range(parallel.shards)]
+                for each in range(self.topology.replicas)
+            ]
+            return traces[key].shared(call, scope, weights, part, devices, remat)
 
         units = self._placement.units
         if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):
@@ -641,13 +670,10 @@ class Session:
         with tf.device(self.topology.device(replica, 0)), intercepted([*inner, *units], wrap):
             yield self._own["call"]
 
-    def _values(
-        self, replicas: Sequence[int]
-    ) -> tuple[list[dict[int, pins.Value]], frozenset[int]]:
-        """The values of the variables on the devices of replicas; ids of trained variables."""
-        model = self.model
-        variables = list({id(each): each for each in model.variables}.values())
-        trained = frozenset(map(id, model.trainable_variables))
+    def _values(self, replicas: Sequence[int]) -> list[dict[int, pins.Value]]:
+        """The values of the variables on the devices of replicas, by the ids of variables."""
+        variables = list({id(each): each for each in self.model.variables}.values())
+        trained = frozenset(map(id, self.model.trainable_variables))
         with backend.AutocastScope(None):
             values = [tf.convert_to_tensor(variable.value) for variable in variables]
         splits = {} if self._shards is None else self._shards.splits
@@ -664,35 +690,15 @@ class Session:
             for place, variable in enumerate(variables)
             if id(variable) in trained and values[place].dtype.is_floating
         ]
-        homes = [self._home(variables[place]) for place in places]
         sent = [pins.tensors_of(of_part[place]) for of_part in spread for place in places]
-        peers = self.peers
 
         def backward(*incoming: Any) -> list[tf.Tensor | None]:
             rest = iter(incoming)
             arrived = [[next(rest) for _ in tensors] for tensors in sent]
-            totals: list[Any] = []
-            for number, (place, home) in enumerate(zip(places, homes, strict=True)):
-                split = splits.get(id(variables[place]))
-                with tf.device(home):
-                    own = [
-                        each[0]
-                        if split is None
-                        else pins.joined_gradient(each, split, values[place])
-                        for each in arrived[number :: len(places)]
-                    ]
-                    own = [each for each in own if each is not None]
-                    totals.append(pins.total(own) if own else None)
-            for home in dict.fromkeys(homes):
-                here = [
-                    place
-                    for place, own in enumerate(homes)
-                    if own == home and totals[place] is not None
-                ]
-                sums = peers.total([totals[place] for place in here], home)
-                for place, total in zip(here, sums, strict=True):
-                    totals[place] = total
-            return totals
+            return self._total(
+                [variables[place] for place in places],
+                [arrived[number :: len(places)] for number in range(len(places))],
+            )
 
         if recording and places:
             copies = [tensor for tensors in sent for tensor in tensors]
@@ -702,7 +708,38 @@ class Session:
                 for place in places:
                     of_part[place] = pins.with_tensors(of_part[place], noted)
         keys = [id(variable) for variable in variables]
-        return [dict(zip(keys, of_part, strict=True)) for of_part in spread], trained
+        return [dict(zip(keys, of_part, strict=True)) for of_part in spread]
+
+    def _total(
+        self, variables: Sequence[keras.Variable], gradients: Sequence[Sequence[Any]]
+    ) -> list[Any]:
+        """The sums of the gradients of variables, where these are; None where there is none.
+
+        Args:
+            gradients: for each variable, some gradients, each as a list of those of its slices.
+        """
+        splits = {} if self._shards is None else self._shards.splits
+        homes = list(map(self._home, variables))
+        totals: list[Any] = []
+        for variable, home, arrived in zip(variables, homes, gradients, strict=True):
+            split = splits.get(id(variable))
+            with tf.device(home):
+                own = [
+                    each[0] if split is None else pins.joined_gradient(each, split, variable)
+                    for each in arrived
+                ]
+                own = [each for each in own if each is not None]
+                totals.append(pins.total(own) if own else None)
+        for home in dict.fromkeys(homes):
+            here = [
+                place
+                for place, own in enumerate(homes)
+                if own == home and totals[place] is not None
+            ]
+            sums = self.peers.total([totals[place] for place in here], home)
+            for place, total in zip(here, sums, strict=True):
+                totals[place] = total
+        return totals
 
     def _sent(
         self, value: tf.Tensor, variable: Any, replica: int, split: Split | None
@@ -783,9 +820,10 @@ class Session:
         """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
 
         outcomes = []
-        whole: dict[Any, pins.Traces] = {}
-        with _frozen(self.model):
-            for count, traces in ((1, whole), (1, whole), (self.parallel.parts, None)):
+        # Normalizations that are frozen compute something else.
+        traces: dict[Any, Traces] = {} if normalizations(self.model) else self._traces
+        with _frozen(self.model), record.stop_recording():
+            for count in (1, 1, self.parallel.parts):
                 divided, results = self._results(args, kwargs, range(count), count, traces)
                 _same_number(self.model, results)
                 outcomes.append(

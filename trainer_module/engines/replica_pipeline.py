@@ -189,7 +189,7 @@ class ReplicaPipeline:
         if self._traces is None:
             return sums
         with shard.scope("unpack"):
-            return sums._replace(gradients=[*sums.gradients.tensors().values()])
+            return sums._replace(gradients=sums.gradients.values())
 
     def read(self, number: int, averaged: bool = False) -> Values:
         """Weights and state of a stage, each on its shard's device."""
@@ -280,7 +280,7 @@ class ReplicaPipeline:
 
         key = number, passing
         if key not in self._traces:
-            self._traces[key] = Shared(function, self._device_type)
+            self._traces[key] = Shared(function, self._device_type, fills=True)
         return self._traces[key]
 
     def _compute(
@@ -399,7 +399,7 @@ class _Sum:
         for tensors in (given[:half], given[half:]):
             sums = self._packed(tensors)
             with tf.device(self._device):
-                unpacked.append(sums._replace(gradients=sums.gradients.tensors()))
+                unpacked.append(sums._replace(gradients=sums.gradients.by_place()))
         added = PartialSums(*step_metrics.plus(*unpacked))
         with tf.device(self._device):
             packed = Packed.of(added.gradients, self._like.gradients.groups)

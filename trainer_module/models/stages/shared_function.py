@@ -13,7 +13,7 @@ import collections
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -34,77 +34,107 @@ class Packed(NamedTuple):
     """Tensors, as one tensor for each device; nothing is copied."""
 
     variants: list[tf.Tensor]
-    """One for each group that has places."""
+    """One for each group that has tensors."""
     groups: Sequence[Group]
-    specs: dict[int, tf.TensorSpec]
-    """By place."""
+    specs: dict[int, Any]
+    """By place: the ``tf.TypeSpec`` of a tensor or of ``tf.IndexedSlices``, or None for None."""
 
     @staticmethod
-    def of(tensors: Sequence[tf.Tensor], groups: Sequence[Group]) -> Packed:
-        """Packs those tensors whose places are in a group."""
-        groups = [(device, places) for device, places in groups if places]
+    def of(values: Mapping[int, Any] | Sequence[Any], groups: Sequence[Group]) -> Packed:
+        """Packs those values whose places are in a group."""
+        groups = [(device, list(places)) for device, places in groups if places]
         variants: list[tf.Tensor] = []
-        specs: dict[int, tf.TensorSpec] = {}
+        specs: dict[int, Any] = {}
         for device, places in groups:
             with _on(device):
-                own = [tf.convert_to_tensor(tensors[place]) for place in places]
-                types = [each.dtype.as_datatype_enum for each in own]
+                own = {place: _tensor(values[place]) for place in places}
+                specs.update((place, _spec(value)) for place, value in own.items())
+                components = _components(list(own.values()))
+                if not components:
+                    continue
+                types = [each.dtype.as_datatype_enum for each in components]
                 attributes = {
                     "Toutput_types": tf.compat.v1.AttrValue(list={"type": types}),
                     "_unsearched": _UNSEARCHED,
                 }
                 # tf.raw_ops takes no such attribute. The op has a kernel for each device.
                 op = tf.compat.v1.get_default_graph().create_op(
-                    "OptionalFromValue", own, [tf.variant], attrs=attributes
+                    "OptionalFromValue", components, [tf.variant], attrs=attributes
                 )
             variants.append(op.outputs[0])
-            specs.update(
-                (place, tf.TensorSpec(each.shape, each.dtype))
-                for place, each in zip(places, own, strict=True)
-            )
         return Packed(variants, groups, specs)
 
     def split(self, groups: Sequence[Group]) -> list[Packed]:
         """A pack for each of the groups that this one was made of, also for empty ones."""
         rest = iter(self.variants)
-        return [
-            Packed(
-                [next(rest)] if places else [],
-                [(device, places)] if places else [],
-                {place: self.specs[place] for place in places},
-            )
-            for device, places in groups
-        ]
+        packs = []
+        for device, places in groups:
+            specs = {place: self.specs[place] for place in places}
+            variants = [next(rest)] if _components([*specs.values()]) else []
+            packs.append(Packed(variants, [(device, places)] if places else [], specs))
+        return packs
 
-    def tensors(self) -> dict[int, tf.Tensor]:
-        """Place -> tensor."""
-        found: dict[int, tf.Tensor] = {}
-        for (device, places), variant in zip(self.groups, self.variants, strict=True):
+    def by_place(self) -> dict[int, Any]:
+        """Place -> value."""
+        found: dict[int, Any] = {}
+        rest = iter(self.variants)
+        for device, places in self.groups:
+            specs = [self.specs[place] for place in places]
+            of_tensors = _components(specs)
             with _on(device):
-                values = tf.raw_ops.OptionalGetValue(
-                    optional=variant,
-                    output_types=[self.specs[place].dtype for place in places],
-                    output_shapes=[self.specs[place].shape for place in places],
+                tensors = (
+                    tf.raw_ops.OptionalGetValue(
+                        optional=next(rest),
+                        output_types=[each.dtype for each in of_tensors],
+                        output_shapes=[each.shape for each in of_tensors],
+                    )
+                    if of_tensors
+                    else []
                 )
-            found.update(zip(places, values, strict=True))
+            unpacked = iter(tensors)
+            for place, spec in zip(places, specs, strict=True):
+                parts = [next(unpacked) for _ in _components([spec])]
+                found[place] = (
+                    None
+                    if spec is None
+                    else tf.nest.pack_sequence_as(spec, parts, expand_composites=True)
+                )
         return found
+
+    def values(self) -> list[Any]:
+        """The values, in the order of their places."""
+        return [value for _, value in sorted(self.by_place().items())]
+
+
+def _tensor(value: Any) -> Any:
+    is_tensor = value is None or isinstance(value, tf.IndexedSlices)
+    return value if is_tensor else tf.convert_to_tensor(value)
+
+
+def _spec(value: Any) -> Any:
+    return None if value is None else tf.type_spec_from_value(value)
+
+
+def _components(values: Sequence[Any]) -> list[Any]:
+    flat = tf.nest.flatten(values, expand_composites=True)
+    return [each for each in flat if each is not None]
 
 
 class Gradients(NamedTuple):
     """The gradients of a call."""
 
     weights: Packed
-    """Zeros where there is none."""
     has_gradient: list[bool]
     """By the place of a weight."""
-    arguments: list[tf.Tensor | None]
+    arguments: list[Any]
+    """None where there is none."""
 
 
 class Call(NamedTuple):
     """A call that the graph contains."""
 
     results: Any
-    kept: Packed
+    kept: Packed | None
     """What the gradient needs."""
     trace: _Trace
 
@@ -118,41 +148,62 @@ class Call(NamedTuple):
             groups: the places of the weights.
             wanted: the places of the arguments, flat.
         """
+        assert self.kept is not None
         return self.trace.gradients(self.kept, incoming, groups, wanted)
 
 
 class Shared:
     """A pure function of weights and arguments, and its gradient, for any number of calls."""
 
-    def __init__(self, function: Callable[..., tuple[Any, Sequence[int]]], device_type: str):
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, Sequence[int]]],
+        device_type: str,
+        *,
+        fills: bool = False,
+        jit: bool = False,
+    ):
         """Traces nothing yet.
 
         Args:
             function: of a list of weights and of nested arguments. It returns nested tensors, and
                 the places of those that get a gradient, flat. It reads no ``tf.Variable``.
             device_type: of the devices that call it, such as ``GPU``.
+            fills: the gradients of weights are dense, zeros where there is none; otherwise sparse
+                ones stay ``tf.IndexedSlices``, and None where there is none.
+            jit: XLA compiles the function and its gradient.
         """
         self._function = function
-        self._device_type = device_type
+        self._settings = device_type, fills, jit
         self._traces: dict[str, _Trace] = {}
 
-    def __call__(self, weights: Packed, *arguments: Any) -> Call:
-        """Calls the function."""
-        flat = tf.nest.flatten(arguments)
+    def __call__(self, weights: Packed, *arguments: Any, keep: bool = True) -> Call:
+        """Calls the function; ``keep``: what the gradient needs."""
+        return self.trace(weights, *arguments).call(weights, _components(arguments), keep)
+
+    def trace(self, weights: Packed, *arguments: Any) -> _Trace:
+        """The trace for arguments of such shapes."""
         structure = tf.nest.map_structure(lambda _: 0, arguments)
-        key = repr((structure, [(each.shape, each.dtype) for each in flat]))
+        shapes = [(each.shape, each.dtype) for each in _components(arguments)]
+        key = repr((structure, shapes, weights.groups))
         if key not in self._traces:
-            self._traces[key] = _Trace(self._function, weights, arguments, self._device_type)
-        return self._traces[key].call(weights, flat)
+            self._traces[key] = _Trace(self._function, weights, arguments, *self._settings)
+        return self._traces[key]
 
 
 class _Trace:
     """The functions for arguments of some shapes."""
 
     def __init__(
-        self, function: Callable[..., Any], weights: Packed, arguments: Any, device_type: str
+        self,
+        function: Callable[..., Any],
+        weights: Packed,
+        arguments: Any,
+        device_type: str,
+        fills: bool,
+        jit: bool,
     ):
-        self._weights = weights
+        self._weights, self.fills = weights, fills
         self.specs = [spec for _, spec in sorted(weights.specs.items())]
         # TensorFlow would put the ops that pack on the CPU. Which of the GPUs, a call decides.
         self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
@@ -164,12 +215,40 @@ class _Trace:
             self._order, self._passing = [*places, *rest], len(places)
             return [made[place] for place in self._order]
 
-        traced = tf.function(flat, autograph=False)
+        traced = tf.function(flat, autograph=False, jit_compile=jit or None)
         self._concrete = traced.get_concrete_function(self.specs, arguments)
         self._number = len(self._concrete.outputs)
+        self._keeping, self._plain = Repeated(self._keep), Repeated(self._run)
+        self._gradients: dict[str, _Gradient] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes nothing else from the graph around it."""
+        return not any(map(tf.is_symbolic_tensor, self._concrete.captured_inputs))
+
+    def call(self, weights: Packed, arguments: Sequence[tf.Tensor], keep: bool) -> Call:
+        """Calls the function with flat arguments."""
+        made = (self._keeping if keep else self._plain)([*weights.variants, *arguments])
+        pairs = zip(self._order, made, strict=False)
+        flat = [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
+        kept = self._kept._replace(variants=list(made[self._number :])) if keep else None
+        return Call(tf.nest.pack_sequence_as(self._results, flat), kept, self)
+
+    def _inputs(self, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        count = len(self._weights.variants)
+        with self.packing():
+            weights = self._weights._replace(variants=list(given[:count])).values()
+        return [*weights, *given[count:], *self._concrete.captured_inputs]
+
+    def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
+        # Not public: the function itself; a call of the concrete one prepares its gradient.
+        inference = self._concrete._delayed_rewrite_functions.forward()
+        return list(inference.call_flat(*self._inputs(given)))
+
+    def _keep(self, *given: tf.Tensor) -> list[tf.Tensor]:
         # Not public: the two functions that a tape uses.
         pair = self._concrete._delayed_rewrite_functions.forward_backward(self._passing)
-        self._forward, self.backward = pair
+        forward, self.backward = pair
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
@@ -178,26 +257,9 @@ class _Trace:
         for place in self.captured:
             if place is not None:
                 groups[results[place].device].append(place)
-        self._groups = list(groups.items())
-        self._call = Repeated(self._run)
-        self._gradients: dict[str, _Gradient] = {}
-
-    def call(self, weights: Packed, arguments: Sequence[tf.Tensor]) -> Call:
-        """Calls the function with flat arguments."""
-        made = self._call([*weights.variants, *arguments])
-        pairs = zip(self._order, made, strict=False)
-        flat = [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
-        kept = self._kept._replace(variants=list(made[self._number :]))
-        return Call(tf.nest.pack_sequence_as(self._results, flat), kept, self)
-
-    def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        count = len(self._weights.variants)
+        made = forward.call_flat(*self._inputs(given))
         with self.packing():
-            own = self._weights._replace(variants=list(given[:count])).tensors()
-        weights = [each for _, each in sorted(own.items())]
-        made = self._forward.call_flat(*weights, *given[count:], *self._concrete.captured_inputs)
-        with self.packing():
-            self._kept = Packed.of(made, self._groups)
+            self._kept = Packed.of(made, list(groups.items()))
         return [*made[: self._number], *self._kept.variants]
 
     def gradients(
@@ -233,7 +295,7 @@ class _Gradient:
     def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
         trace, count = self._trace, len(self._kept.variants)
         with trace.packing():
-            kept = self._kept._replace(variants=list(given[:count])).tensors()
+            kept = self._kept._replace(variants=list(given[:count])).by_place()
         captures = zip(trace.captured, trace.backward.captured_inputs, strict=True)
         captured = [other if place is None else kept[place] for place, other in captures]
         # Not public: to give it other tensors than those that it has captured.
@@ -241,7 +303,8 @@ class _Gradient:
         own, rest = found[: len(trace.specs)], found[len(trace.specs) :]
         self._has_gradient = [each is not None for each in own]
         with trace.packing():
-            self._weights = Packed.of(list(map(_filled, own, trace.specs)), self._groups)
+            own = list(map(_filled, own, trace.specs)) if trace.fills else own
+            self._weights = Packed.of(own, self._groups)
         arguments = [rest[place] for place in self._wanted]
         self._has_argument = [each is not None for each in arguments]
         return [
