@@ -89,7 +89,8 @@ class Scope(keras.StatelessScope):
         """
         variable, value = update
         if id(variable) in self.trained:
-            value = assigned_value(self.get_current_value(variable), value)
+            current = self.get_current_value(variable)
+            value = assigned_value(variable.value if current is None else current, value)
         else:
             value = tf.stop_gradient(value)
         self.updates[id(variable)] = variable, value

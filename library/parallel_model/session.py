@@ -221,7 +221,7 @@ class Session:
         self._kinds = examination.Kinds()
         self._batches = {True: 0, False: 0}
         self._sizes: set[tuple[bool, int]] = set()
-        self._traced: dict[bool, Any] = {}
+        self._traced: dict[str, Any] = {}
         self._per_replica = parallel.accumulate * parallel.microbatches
         last = parallel.model_parts - 1
         self._loss_device = devices.device(0, last)
@@ -361,8 +361,10 @@ class Session:
         return step if convert is None else convert(step)
 
     def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
-        """In place of ``predict_function``."""
+        """In place of ``predict_function``: examines the model when due."""
         self._build("predict_step", batches[0])
+        if self.parallel.parts > 1:
+            self._examine(batches[0], "predict_step")
         return own(batches)
 
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
@@ -379,25 +381,26 @@ class Session:
                 self._batches[training] += 1
                 return own(iterator)
         batch = next(iterator)
-        self._examine(batch, training)
+        self._examine(batch, "train_step" if training else "test_step")
         rest = itertools.islice(iterator, self.model.steps_per_execution - 1)
         return own(itertools.chain([batch], rest))
 
-    def _examine(self, batch: Any, training: bool) -> None:
+    def _examine(self, batch: Any, name: str) -> None:
+        training = name == "train_step"
         number, size = self._batches[training], _size(batch)
         self._batches[training] += 1
         is_new = (training, size) not in self._sizes
         if number not in _EXAMINED and not is_new and self._kinds.are_known(training):
             return
         self._sizes.add((training, size))
-        step = self._taking_optionals(self._own["train_step" if training else "test_step"])
-        if training not in self._traced:
-            self._traced[training] = tf.function(
+        step = self._taking_optionals(self._own[name])
+        if name not in self._traced:
+            self._traced[name] = tf.function(
                 functools.partial(self._examined, step, training),
                 autograph=False,
                 reduce_retracing=True,
             )
-        found = self._traced[training](batch)
+        found = self._traced[name](batch)
         if found is None:
             return
         try:
@@ -582,7 +585,7 @@ class Session:
             weights = values = None
             if shares:
                 splits = {} if self._shards is None else self._shards.splits
-                weights = PackedWeights(replicas, splits, self._total)
+                weights = PackedWeights(replicas, splits, self._total, not self._examines)
             else:
                 values = self._values(replicas)
             results = []
@@ -822,7 +825,7 @@ class Session:
         outcomes = []
         # Normalizations that are frozen compute something else.
         traces: dict[Any, Traces] = {} if normalizations(self.model) else self._traces
-        with _frozen(self.model), record.stop_recording():
+        with _frozen(self.model):
             for count in (1, 1, self.parallel.parts):
                 divided, results = self._results(args, kwargs, range(count), count, traces)
                 _same_number(self.model, results)

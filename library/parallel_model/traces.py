@@ -39,6 +39,7 @@ class PackedWeights:
         replicas: Sequence[int],
         splits: Mapping[int, Split],
         total: Callable[[Sequence[keras.Variable], Sequence[Sequence[Any]]], list[Any]],
+        records: bool,
     ):
         """Packs nothing yet.
 
@@ -47,7 +48,9 @@ class PackedWeights:
             splits: id of a variable -> how shards divide it.
             total: of variables, and for each the gradients from some devices, each of them a list
                 of those of its slices: the sums where the variables are.
+            records: whether anybody asks for gradients.
         """
+        self.records = records and record.could_possibly_record()
         self.replicas, self._splits, self._total = replicas, splits, total
         self._packed: dict[Any, list[Packed]] = {}
         self._calls: collections.Counter[Any] = collections.Counter()
@@ -122,6 +125,8 @@ class PackedWeights:
                 with tf.device(devices[replica][0]):
                     copies = list(map(tf.identity, packs[replica].variants))
                 of_parts.append(packs[replica]._replace(variants=copies))
+        if not self.records:
+            return of_parts
         taken = [variable for variable in variables if tf.as_dtype(variable.dtype).is_floating]
         sources = [x for x, variable in zip(values, variables, strict=True) if x.dtype.is_floating]
 
@@ -233,7 +238,7 @@ class Traces:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             nest, context, rows = Nest((args, kwargs)), Context(), draws.current()
-            recording = record.could_possibly_record()
+            recording = weights.records
             function = self._find(call, nest, context, scope, weights)
             own = set(map(id, self._variables))
             earlier = {key: value for key, (_, value) in scope.updates.items() if key in own}
@@ -244,8 +249,7 @@ class Traces:
                     copies = list(map(tf.identity, nest.tensors))
                 given = rows, copies, earlier
                 packed = self._taken(function, weights, part, devices, given)
-                with record.stop_recording():
-                    made = function.shared(packed, *given, keep=recording and not remat)
+                made = function.shared(packed, *given, keep=recording and not remat)
             results, variables = function.results, list(self._variables)
 
             def backward(*incoming: tf.Tensor | None) -> list[Any]:
@@ -320,8 +324,7 @@ class Traces:
         """The weights for a call, with those of other layers that it turns out to need."""
         while True:
             packed = weights.take(self._variables, part, devices)
-            with record.stop_recording():
-                trace = function.shared.trace(packed, *given)
+            trace = function.shared.trace(packed, *given)
             needed = [*self._variables, *map(self._of_model.get, function.unknown)]
             needed = _unique([each for each in needed if each is not None])
             if len(needed) == len(self._variables):

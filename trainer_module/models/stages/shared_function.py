@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+# Not public; what tf.custom_gradient uses.
+from tensorflow.python.eager import record
+
 Group = tuple[str, Sequence[int]]
 """A device, and the places of the tensors on it; no device: that of the block."""
 
@@ -314,7 +317,7 @@ class _Gradient:
 
 
 class Repeated:
-    """A function of tensors whose calls are not inlined.
+    """A function of tensors whose calls are not inlined, and which no tape records.
 
     The ops of a call run on its device, unless the function names another one. TensorFlow optimizes
     and keeps a copy for each device.
@@ -336,7 +339,9 @@ class Repeated:
         """Calls it, in a graph."""
         graph = tf.compat.v1.get_default_graph()
         if graph not in self._first:
-            made: list[tf.Tensor] = self._function(*tensors)
+            concrete = self._function.get_concrete_function(*tensors)
+            with record.stop_recording():  # not while it is traced, which may take gradients
+                made: list[tf.Tensor] = concrete(*tensors)
             if made:
                 self._first[graph] = made[0].op
             return made
@@ -346,7 +351,8 @@ class Repeated:
         attributes["_disable_call_shape_inference"] = tf.compat.v1.AttrValue(b=True)
         inputs = [*tensors, *first.inputs[len(tensors) :]]
         types = [each.dtype for each in first.outputs]
-        op = graph.create_op(first.type, inputs, types, attrs=attributes)
+        with record.stop_recording():
+            op = graph.create_op(first.type, inputs, types, attrs=attributes)
         for one, before in zip(op.outputs, first.outputs, strict=True):
             one.set_shape(before.shape)
         return list(op.outputs)

@@ -322,6 +322,16 @@ def test_what_needs_all_rows_is_refused(make):
     assert model.optimizer.iterations == 0
 
 
+@pytest.mark.parametrize("method", ["predict", "evaluate"])
+def test_what_needs_all_rows_is_refused_after_a_training_in_single_rows(method):
+    model = Mixing()
+    model.compile("sgd", cross_entropy())
+    sc.parallelize(model, MIRRORED)
+    model.fit(IMAGES[:2], LABELS[:2], batch_size=1, verbose=0)
+    with pytest.raises(ModelRefusedError):
+        getattr(model, method)(*(IMAGES, LABELS)[: 1 if method == "predict" else 2], verbose=0)
+
+
 class Padded(keras.Model):
     """Pads the rows of a batch to the longest."""
 
