@@ -552,14 +552,14 @@ def total(gradients: Sequence[Any]) -> Any:
     """
     if all(isinstance(each, tf.IndexedSlices) for each in gradients):
         if _same_lookups([each.indices for each in gradients]):
-            values = tf.add_n([tf.identity(each.values) for each in gradients])
+            values = tf.add_n([each.values for each in gradients])
             return tf.IndexedSlices(values, gradients[0].indices, gradients[0].dense_shape)
         return tf.IndexedSlices(
             tf.concat([each.values for each in gradients], axis=0),
             tf.concat([each.indices for each in gradients], axis=0),
             gradients[0].dense_shape,
         )
-    return tf.add_n([tf.identity(tf.convert_to_tensor(each)) for each in gradients])
+    return tf.add_n(list(map(tf.convert_to_tensor, gradients)))
 
 
 def joined_gradient(slices: Sequence[Any], split: Split, like: Any) -> Any:
@@ -575,7 +575,7 @@ def joined_gradient(slices: Sequence[Any], split: Split, like: Any) -> Any:
         return None
     if all(isinstance(each, tf.IndexedSlices) for each in slices) and split.axis < 2:
         values, indices = [each.values for each in slices], [each.indices for each in slices]
-        shape = tf.constant(like.shape, indices[0].dtype)
+        shape = tf.constant(list(like.shape), indices[0].dtype)
         if split.axis == 1:  # each has looked up the same rows
             return tf.IndexedSlices(tf.concat(values, axis=-1), indices[0], shape)
         begins = [sum(split.sizes[:shard]) for shard in range(len(slices))]

@@ -394,6 +394,10 @@ class Session:
             return
         self._sizes.add((training, size))
         step = self._taking_optionals(self._own[name])
+        if self._placement is None:
+            # TensorFlow traces a function again that moves variables.
+            prepare = functools.partial(self._examined, step, training, examine=lambda *_: None)
+            tf.function(prepare, autograph=False).get_concrete_function(batch)
         if name not in self._traced:
             self._traced[name] = tf.function(
                 functools.partial(self._examined, step, training),

@@ -237,8 +237,9 @@ def test_a_model_is_equal_or_refused(number):
     check(number, TOPOLOGIES[number])
 
 
-def test_shards_of_a_model_are_equal():
-    assert check(0, TOPOLOGIES[6])
+@pytest.mark.parametrize("number", [0, 5])
+def test_shards_of_a_model_are_equal(number):
+    assert check(number, TOPOLOGIES[6])
 
 
 @pytest.mark.full
