@@ -63,7 +63,7 @@ PLAN = (
         "engine/first_step",
         "Time to the first step",
         25,
-        ("--rounds 2 --blocks 12 --topology 4x2 --topology 4x8 --topology 4x32",),
+        ("--rounds 2",),
     ),
     Benchmark("engine/workers", "Two workers", 10),
     Benchmark("engine/stages", "Two stages with real computation", 30, ("--rounds 7",)),
