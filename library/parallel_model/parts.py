@@ -48,11 +48,14 @@ def row_count(arguments: Any) -> tf.Tensor:
     return tf.raw_ops.PlaceholderWithDefault(input=count, shape=[])
 
 
-def divide(total: tf.Tensor, number: int, parts: int) -> Part:
-    """The ``number``-th of some parts that are as even as possible."""
-    begin, end = (total * place // parts for place in (number, number + 1))
+def divide(total: tf.Tensor, numbers: Sequence[int], parts: int) -> list[Part]:
+    """Those of some parts, as even as possible, that have these numbers."""
+    places = tf.constant([*numbers], tf.int32)
+    begin, end = (total * each // parts for each in (places, places + 1))
     first = tf.minimum(begin, total - 1)
-    return Part(Rows(first, tf.maximum(end, first + 1) - first, total), end - begin)
+    columns = first, tf.maximum(end, first + 1) - first, end - begin
+    rows = zip(*(tf.unstack(each, len(numbers)) for each in columns), strict=True)
+    return [Part(Rows(first, size, total), count) for first, size, count in rows]
 
 
 def take(arguments: Any, rows: Rows) -> Any:

@@ -578,7 +578,7 @@ class Session:
             self._shares = self.parallel.parts > 1 and self._has_pure_layers()
         traces = self._traces if traces is None else traces
         total = parts.row_count((args, kwargs))
-        divided = [parts.divide(total, number, count) for number in numbers]
+        divided = parts.divide(total, numbers, count)
         replicas = [
             number // self._per_replica % self.topology.replicas if count > 1 else 0
             for number in numbers

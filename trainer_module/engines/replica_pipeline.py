@@ -74,13 +74,13 @@ class ReplicaPipeline:
         self.stages = [shards[0] for shards in self._shards]
         """Per stage: its first shard, which computes everything that is not divided."""
         self._objective = objective
-        self._train = settings.train
         self._dtype = step_metrics.metrics_dtype(settings)
         self._passes = schedule.in_order(
             parallel.schedule, parallel.microbatches, parallel.stages, parallel.virtual_stages
         )
         self._devices = parallel.stages
-        self._parts = parts
+        self._divisors = parts, settings.train.batch_size
+        """Of the penalty and of the sum over the examples: the quotients are parts of the loss."""
         self._traces = traces if _shares_traces(parallel) else None
         """None: each pass has its own ops."""
         self._device_type = tf.DeviceSpec.from_string(stages[0].device).device_type
@@ -128,6 +128,7 @@ class ReplicaPipeline:
         given: list[Any] = list(values)
         if self._traces is not None:
             given = [self._packed(number, each) for number, each in enumerate(values)]
+        rows_of = tf.unstack(rows)
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
         sums: dict[int, list[PartialSums]] = {}
@@ -143,7 +144,9 @@ class ReplicaPipeline:
                     # The copies on this device, which the tape watches.
                     inputs = tf.nest.map_structure(tf.identity, source)
                     with tf.control_dependencies(tf.nest.flatten(inputs)):
-                        passed[k, m] = self._forward(k, given[k], inputs, compared, rows[m], step)
+                        passed[k, m] = self._forward(
+                            k, given[k], inputs, compared, rows_of[m], step
+                        )
                     latest[device] = passed[k, m].results
                     continue
                 forward = passed.pop((k, m))
@@ -153,7 +156,7 @@ class ReplicaPipeline:
                         # The function's gradient would take zeros. The weights behind them would
                         # then seem to have a gradient, and zero times infinity is NaN.
                         self._passing[k] = tuple(arrived)
-                        forward = self._forward(k, given[k], forward.inputs, (), rows[m], step)
+                        forward = self._forward(k, given[k], forward.inputs, (), rows_of[m], step)
                     gradients, back = self._backward(k, values[k][0], forward, arrived, seeds[k])
                 latest[device] = [*_flat(gradients), *back.values()]
                 incoming[k - 1, m] = back
@@ -228,7 +231,7 @@ class ReplicaPipeline:
                 changed = {
                     i: here(v) for i, v in forward.changed.items() if owner(i) == shard.shard
                 }
-                metrics = self._metrics(forward) if shard.shard == 0 else []
+                metrics = forward.metrics if shard.shard == 0 else []
                 kept = own if isinstance(own, Packed) else list(map(here, own))
                 parts.append(PartialSums(kept, changed, metrics))
         return parts
@@ -297,10 +300,15 @@ class ReplicaPipeline:
         count = len(stage.trainable)
         outputs, changed, penalty = stage(values[:count], values[count:], inputs, step, rows)
         if not compared:
-            return outputs, [penalty], changed, []
+            return outputs, [penalty], changed, [self._loss([penalty])]
         batch = Batch(inputs, *compared)
-        losses = self._objective.loss(outputs, batch)
-        return [], [penalty, losses], changed, [self._objective.sums(outputs, batch)]
+        losses = [penalty, self._objective.loss(outputs, batch)]
+        return [], losses, changed, [self._loss(losses), self._objective.sums(outputs, batch)]
+
+    def _loss(self, losses: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The part of the global batch's loss."""
+        pairs = zip(losses, self._divisors, strict=False)
+        return tf.add_n([tf.cast(value / divisor, self._dtype) for value, divisor in pairs])
 
     def _backward(
         self,
@@ -324,8 +332,10 @@ class ReplicaPipeline:
         wanted = [index for index, has in enumerate(self.passes_back[number]) if has]
         trained = stage.trained(range(len(stage.trainable)))
         groups = self._groups(number, trained)
-        parts = self._parts_of_loss(passed)
-        arrived = [*incoming.values(), *(seeds.of_loss(*part) for part in parts)]
+        arrived = [
+            *incoming.values(),
+            *map(seeds.of_loss, passed.losses, self._divisors),
+        ]
         if passed.call is not None:
             found = passed.call.gradients(arrived, groups, wanted)
             gradients: list[Any] = found.weights.split(groups)
@@ -334,7 +344,7 @@ class ReplicaPipeline:
         else:
             inputs, outputs = map(tf.nest.flatten, (passed.inputs, passed.outputs))
             own = stage.trained(weights)
-            targets = [*(outputs[index] for index in incoming), *(value for value, _ in parts)]
+            targets = [*(outputs[index] for index in incoming), *passed.losses]
             sources = [*own, *(inputs[index] for index in wanted)]
             assert passed.tape is not None
             raw = passed.tape.gradient(targets, sources, output_gradients=arrived)
@@ -351,16 +361,6 @@ class ReplicaPipeline:
             self.passes_back[number][index] = gradient is not None
         given = {i: tf.convert_to_tensor(v) for i, v in back.items() if v is not None}
         return gradients, given
-
-    def _metrics(self, passed: _Forward) -> list[tf.Tensor]:
-        values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
-        loss = tf.add_n([tf.cast(value, self._dtype) for value in values])
-        return [loss, *passed.sums]
-
-    def _parts_of_loss(self, passed: _Forward) -> list[tuple[tf.Tensor, int]]:
-        """Sums and their divisors; the quotients are parts of the global batch's loss."""
-        divisors = self._parts, self._train.batch_size
-        return list(zip(passed.losses, divisors, strict=False))
 
 
 def _shares_traces(parallel: ParallelSettings) -> bool:
@@ -451,10 +451,10 @@ class _Forward(NamedTuple):
     losses: list[tf.Tensor]
     """The penalty, and in the last stage the sum over the examples."""
     changed: dict[int, tf.Tensor]
-    sums: list[tf.Tensor]
-    """Of the metrics, in the last stage."""
+    metrics: list[tf.Tensor]
+    """Those of ``PartialSums``."""
 
     @property
     def results(self) -> list[tf.Tensor]:
         """The tensors that are there when the pass has ended."""
-        return tf.nest.flatten((self.outputs, self.losses, self.sums))
+        return tf.nest.flatten((self.outputs, self.losses, self.metrics))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import weakref
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -316,6 +316,9 @@ class _Gradient:
         ]
 
 
+_numbers = itertools.count()
+
+
 class Repeated:
     """A function of tensors whose calls are not inlined, and which no tape records.
 
@@ -332,20 +335,19 @@ class Repeated:
         self._function = tf.function(
             function, autograph=False, experimental_attributes={"_noinline": True}
         )
-        self._first: Any = weakref.WeakKeyDictionary()
-        """Graph -> the first call in it."""
+        self._key = f"first_call_{next(_numbers)}"
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Calls it, in a graph."""
         graph = tf.compat.v1.get_default_graph()
-        if graph not in self._first:
+        calls = graph.get_collection_ref(self._key)
+        if not calls:
             concrete = self._function.get_concrete_function(*tensors)
             with record.stop_recording():  # not while it is traced, which may take gradients
                 made: list[tf.Tensor] = concrete(*tensors)
-            if made:
-                self._first[graph] = made[0].op
+            calls += [made[0].op] if made else []
             return made
-        first = self._first[graph]
+        first = calls[0]
         attributes = {name: first.node_def.attr[name] for name in first.node_def.attr}
         # Or TensorFlow infers the shapes of all ops of the function.
         attributes["_disable_call_shape_inference"] = tf.compat.v1.AttrValue(b=True)

@@ -102,6 +102,18 @@ def test_the_graph_does_not_grow_by_the_layers():
     assert counts[2] == counts[4] > 0
 
 
+def test_a_call_has_few_edges():
+    graph = _graph(driving.make(STAGES, "norm"))
+    calls = [
+        node
+        for function in graph.library.function
+        for node in function.node_def
+        if "PartitionedCall" in node.op and node.attr["_disable_call_shape_inference"].b
+    ]
+    assert len(calls) == 6  # the second ones of three stages, forward and back
+    assert max(sum(not name.startswith("^") for name in node.input) for node in calls) < 10
+
+
 def _graph(engine: Any) -> Any:
     batches = driving.feed(engine)
     one = tf.constant(1, tf.int64)
