@@ -340,14 +340,14 @@ class Repeated:
     def __call__(self, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Calls it, in a graph."""
         graph = tf.compat.v1.get_default_graph()
-        calls = graph.get_collection_ref(self._key)
-        if not calls:
+        calls = graph.get_collection_ref(self._key)  # with those of the graph around it
+        first = next((op for op in calls if op.graph is graph), None)
+        if first is None:
             concrete = self._function.get_concrete_function(*tensors)
             with record.stop_recording():  # not while it is traced, which may take gradients
                 made: list[tf.Tensor] = concrete(*tensors)
             calls += [made[0].op] if made else []
             return made
-        first = calls[0]
         attributes = {name: first.node_def.attr[name] for name in first.node_def.attr}
         # Or TensorFlow infers the shapes of all ops of the function.
         attributes["_disable_call_shape_inference"] = tf.compat.v1.AttrValue(b=True)
