@@ -7,6 +7,7 @@ the gradient. So each pinned call has a tape of its own, whose gradient is taken
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -429,6 +430,17 @@ class Nest:
         structure = tf.nest.map_structure(lambda _: 0, self._nest)
         masks = [(place, str(mask.shape)) for place, mask in self._masks.items()]
         return repr((structure, others, masks))
+
+    def without_tensors(self) -> Nest:
+        """A copy that keeps no graph alive."""
+        other = copy.copy(self)
+        places = set(self._places)
+        other._leaves = [
+            None if place in places else leaf for place, leaf in enumerate(self._leaves)
+        ]
+        other._nest = tf.nest.pack_sequence_as(self._nest, other._leaves)
+        other._masks, other.tensors = dict.fromkeys(self._masks), []
+        return other
 
     def restored(self, tensors: Sequence[tf.Tensor]) -> Any:
         """The arguments with other tensors."""

@@ -255,6 +255,8 @@ class Session:
 
     def detach(self) -> None:
         """Gives the methods back."""
+        self._traces.clear()
+        self._traced.clear()
         for name in (*self._own, _KEY):
             vars(self.model).pop(name, None)
         vars(self.model).update(self._before | dict.fromkeys(_FUNCTIONS))
@@ -363,7 +365,9 @@ class Session:
     def _predict(self, own: Callable[[Any], Any], batches: Any) -> Any:
         """In place of ``predict_function``: examines the model when due."""
         self._build("predict_step", batches[0])
-        if self.parallel.parts > 1:
+        # A step of the caller's own may call the model in a function of its own.
+        own_step = getattr(type(self.model), "predict_step", None)
+        if self.parallel.parts > 1 and own_step is keras.Model.predict_step:
             self._examine(batches[0], "predict_step")
         return own(batches)
 
@@ -718,12 +722,16 @@ class Session:
         return [dict(zip(keys, of_part, strict=True)) for of_part in spread]
 
     def _total(
-        self, variables: Sequence[keras.Variable], gradients: Sequence[Sequence[Any]]
+        self,
+        variables: Sequence[keras.Variable],
+        gradients: Sequence[Sequence[Any]],
+        number: int = 0,
     ) -> list[Any]:
         """The sums of the gradients of variables, where these are; None where there is none.
 
         Args:
             gradients: for each variable, some gradients, each as a list of those of its slices.
+            number: tells sums of equal sizes apart, in all processes.
         """
         splits = {} if self._shards is None else self._shards.splits
         homes = list(map(self._home, variables))
@@ -743,7 +751,7 @@ class Session:
                 for place, own in enumerate(homes)
                 if own == home and totals[place] is not None
             ]
-            sums = self.peers.total([totals[place] for place in here], home)
+            sums = self.peers.total([totals[place] for place in here], home, number)
             for place, total in zip(here, sums, strict=True):
                 totals[place] = total
         return totals

@@ -7,6 +7,7 @@ neither the graph nor the time to make it grows by the layers times the parts.
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ class PackedWeights:
         self,
         replicas: Sequence[int],
         splits: Mapping[int, Split],
-        total: Callable[[Sequence[keras.Variable], Sequence[Sequence[Any]]], list[Any]],
+        total: Callable[[Sequence[keras.Variable], Sequence[Sequence[Any]], int], list[Any]],
         records: bool,
     ):
         """Packs nothing yet.
@@ -46,12 +47,13 @@ class PackedWeights:
         Args:
             replicas: of each part.
             splits: id of a variable -> how shards divide it.
-            total: of variables, and for each the gradients from some devices, each of them a list
-                of those of its slices: the sums where the variables are.
+            total: of variables, for each the gradients from some devices, each of them a list of
+                those of its slices, and a number: the sums where the variables are. All processes
+                use the same number for the same variables.
             records: whether anybody asks for gradients.
         """
         self.records = records and record.could_possibly_record()
-        self.replicas, self._splits, self._total = replicas, splits, total
+        self.replicas, self.splits, self._total = replicas, splits, total
         self._packed: dict[Any, list[Packed]] = {}
         self._calls: collections.Counter[Any] = collections.Counter()
         self._gradients: dict[int, Packed] = {}
@@ -72,26 +74,13 @@ class PackedWeights:
             self._packed[key] = self._pack(variables, devices)
         return self._packed[key][part]
 
-    def by_key(
-        self, variables: Sequence[keras.Variable], values: Sequence[Any]
-    ) -> dict[int, pins.Value]:
-        """Id of a variable -> its value, from the values that were packed."""
-        rest, found = iter(values), {}
-        for variable in variables:
-            split = self._splits.get(id(variable))
-            if split is None:
-                found[id(variable)] = next(rest)
-            else:
-                found[id(variable)] = Sliced([next(rest) for _ in split.sizes], split.axis)
-        return found
-
     def trained(
         self, variables: Sequence[keras.Variable], packed: Packed, trained: Collection[int]
     ) -> list[Group]:
         """The places of those packed values that have a gradient."""
         has_gradient: list[bool] = []
         for variable in variables:
-            split = self._splits.get(id(variable))
+            split = self.splits.get(id(variable))
             has = id(variable) in trained and tf.as_dtype(variable.dtype).is_floating
             has_gradient += [has] * (1 if split is None else len(split.sizes))
         return [
@@ -127,13 +116,14 @@ class PackedWeights:
                 of_parts.append(packs[replica]._replace(variants=copies))
         if not self.records:
             return of_parts
+        number = 1 + len(self._packed)
         taken = [variable for variable in variables if tf.as_dtype(variable.dtype).is_floating]
         sources = [x for x, variable in zip(values, variables, strict=True) if x.dtype.is_floating]
 
         def backward(*incoming: tf.Tensor) -> list[Any]:
             found = self._arrived(of_parts, incoming, devices)
             by_variable = self._of_variables(variables, found, devices)
-            return self._total(taken, [by_variable[id(variable)] for variable in taken])
+            return self._total(taken, [by_variable[id(variable)] for variable in taken], number)
 
         handles = [variant for pack in of_parts for variant in pack.variants]
         record.record_operation("Spread", handles, sources, backward)
@@ -145,7 +135,7 @@ class PackedWeights:
         flat: list[tf.Tensor] = []
         places: dict[str, list[int]] = collections.defaultdict(list)
         for variable, value in zip(variables, values, strict=True):
-            split = self._splits.get(id(variable))
+            split = self.splits.get(id(variable))
             if split is None:
                 places[""].append(len(flat))
                 flat.append(value)
@@ -184,7 +174,7 @@ class PackedWeights:
         result: dict[int, list[list[Any]]] = {}
         place = 0
         for variable in variables:
-            split = self._splits.get(id(variable))
+            split = self.splits.get(id(variable))
             count = 1 if split is None else len(split.sizes)
             result[id(variable)] = []
             for replica in dict.fromkeys(self.replicas):
@@ -238,19 +228,30 @@ class Traces:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             nest, context, rows = Nest((args, kwargs)), Context(), draws.current()
-            recording = weights.records
-            function = self._find(call, nest, context, scope, weights)
-            own = set(map(id, self._variables))
-            earlier = {key: value for key, (_, value) in scope.updates.items() if key in own}
-            if not scope.trained.isdisjoint(earlier):
+            if nest.key is None:
                 raise UnsharedError
+            find = functools.partial(self._find, call, nest, context, scope.trained, weights.splits)
             with tf.device(device):
                 with record.stop_recording():
                     copies = list(map(tf.identity, nest.tensors))
-                given = rows, copies, earlier
-                packed = self._taken(function, weights, part, devices, given)
-                made = function.shared(packed, *given, keep=recording and not remat)
-            results, variables = function.results, list(self._variables)
+                while True:
+                    variables = list(self._variables)
+                    function, packed = find(variables), weights.take(variables, part, devices)
+                    own = set(map(id, variables))
+                    earlier = {key: each for key, (_, each) in scope.updates.items() if key in own}
+                    given = rows, copies, earlier
+                    trace = function.shared.trace(packed, *given)
+                    others = [key for key in function.unknown if key in self._of_model]
+                    self._variables = _unique([*variables, *map(self._of_model.get, others)])
+                    if len(self._variables) == len(variables):
+                        break  # else, it needs variables of other layers
+                if not trace.is_closed or function.assigns_others:
+                    raise UnsharedError
+                if not scope.trained.isdisjoint(earlier):
+                    raise UnsharedError
+                keep = weights.records and not remat
+                made = function.shared(packed, *given, keep=keep)
+            results = function.results
 
             def backward(*incoming: tf.Tensor | None) -> list[Any]:
                 if record.could_possibly_record():
@@ -268,7 +269,7 @@ class Traces:
                         known = recomputation.arrival(arrived)
                         late = [recomputation.after(known, each) for each in copies]
                         with context.restored():
-                            used = self._find(call, nest, context, scope, weights, unused)
+                            used = find(variables, unused)
                             again = used.shared(packed, rows, late, earlier)
                     floats = [k for k, each in enumerate(copies) if each.dtype.is_floating]
                     first = 0 if rows is None else len(rows)
@@ -284,7 +285,7 @@ class Traces:
                 ]
 
             outputs = made.results
-            if recording:
+            if weights.records:
                 sources = [*nest.tensors, *packed.variants]
                 outputs = pins.recorded("Pinned", outputs, sources, backward)
             return results.restored(outputs, scope)
@@ -296,44 +297,22 @@ class Traces:
         call: Call,
         nest: Nest,
         context: Context,
-        scope: Scope,
-        weights: PackedWeights,
+        trained: frozenset[int],
+        splits: Mapping[int, Split],
+        variables: Sequence[keras.Variable],
         unused: frozenset[int] = frozenset(),
     ) -> _Function:
         """The function for such arguments."""
-        if nest.key is None:
-            raise UnsharedError
-        key = nest.key, context.key, unused
+        key = nest.key, context.key, unused, tuple(map(id, variables))
         if key not in self._known:
+            arguments = nest.without_tensors()
 
-            def compute(values: Sequence[tf.Tensor], assigned: Any) -> tuple[_Inside, Nest]:
-                by_key = weights.by_key(self._variables, values) | assigned
-                return _Inside(by_key, scope.trained), nest
+            def inside(values: Sequence[tf.Tensor], assigned: Any) -> tuple[_Inside, Nest]:
+                return _Inside(_by_key(variables, splits, values) | assigned, trained), arguments
 
-            self._known[key] = _Function(call, compute, unused, self._device_type, self._jit)
+            known = frozenset(self._of_model)
+            self._known[key] = _Function(call, inside, unused, known, self._device_type, self._jit)
         return self._known[key]
-
-    def _taken(
-        self,
-        function: _Function,
-        weights: PackedWeights,
-        part: int,
-        devices: Sequence[Sequence[str]],
-        given: Any,
-    ) -> Packed:
-        """The weights for a call, with those of other layers that it turns out to need."""
-        while True:
-            packed = weights.take(self._variables, part, devices)
-            trace = function.shared.trace(packed, *given)
-            needed = [*self._variables, *map(self._of_model.get, function.unknown)]
-            needed = _unique([each for each in needed if each is not None])
-            if len(needed) == len(self._variables):
-                break
-            self._variables = needed
-            self._known.clear()
-        if not trace.is_closed:
-            raise UnsharedError
-        return packed
 
 
 class _Function:
@@ -347,15 +326,20 @@ class _Function:
         call: Call,
         inside: Callable[[Sequence[tf.Tensor], Any], tuple[_Inside, Nest]],
         unused: frozenset[int],
+        known: frozenset[int],
         device_type: str,
         jit: bool,
     ):
-        self._call, self._inside, self._unused = call, inside, unused
+        """Traces nothing yet; ``known``: ids of the model's variables."""
+        self._call, self._inside, self._unused, self._of_model = call, inside, unused, known
         self.shared = Shared(self._compute, device_type, jit=jit)
         self.passing: list[int] = []
         """Places of the results through which gradients go."""
         self.unknown: list[int] = []
         """Ids of other variables that it reads."""
+        self.assigns_others = False
+        """Whether it assigns variables that are not the model's, such as a generator of numbers
+        that an activation draws with."""
 
     def _compute(
         self,
@@ -369,8 +353,24 @@ class _Function:
         with scope, draws.of_rows(rows):
             self.results = Results(self._call(*args, **kwargs), scope)
         self.unknown = list(scope.unknown)
+        self.assigns_others = not self._of_model.issuperset(scope.updates)
         self.passing = [k for k in self.results.differentiable if k not in self._unused]
         return self.results.tensors, self.passing
+
+
+def _by_key(
+    variables: Sequence[keras.Variable], splits: Mapping[int, Split], values: Sequence[tf.Tensor]
+) -> dict[int, pins.Value]:
+    """Id of a variable -> its value, from values as :class:`PackedWeights` packs them."""
+    rest = iter(values)
+    found: dict[int, pins.Value] = {}
+    for variable in variables:
+        split = splits.get(id(variable))
+        if split is None:
+            found[id(variable)] = next(rest)
+        else:
+            found[id(variable)] = Sliced([next(rest) for _ in split.sizes], split.axis)
+    return found
 
 
 class _Inside(Pinned):

@@ -154,38 +154,46 @@ class Workers:
             hint = all_reduce if name.startswith("GPU") else "auto"
             self._groups[name] = Group([name], hint, self.count)
 
-    def sum(self, tensors: Sequence[tf.Tensor], device: str = _HOST) -> list[tf.Tensor]:
-        """The sums over the processes, for tensors that a device holds; no gradient."""
+    def sum(
+        self, tensors: Sequence[tf.Tensor], device: str = _HOST, number: int = 0
+    ) -> list[tf.Tensor]:
+        """The sums over the processes, for tensors that a device holds; no gradient.
+
+        Args:
+            number: tells sums of equal sizes apart, whose order may differ between processes.
+        """
         if self.count == 1 or not tensors:
             return list(tensors)
         with tf.device(device), record.stop_recording():
             narrow = [_exact(each) for each in tensors]
-            summed = self._groups[device].all_reduce(0, narrow)
+            summed = self._groups[device].all_reduce(0, narrow, number)
             return [tf.cast(x, each.dtype) for x, each in zip(summed, tensors, strict=True)]
 
-    def total(self, gradients: Sequence[Any], device: str) -> list[Any]:
+    def total(self, gradients: Sequence[Any], device: str, number: int = 0) -> list[Any]:
         """The sums of gradients; those of embeddings stay sparse, with the lookups of all."""
         if self.count == 1:
             return list(gradients)
         dense = [each for each in gradients if not isinstance(each, tf.IndexedSlices)]
-        sums = iter(self.sum(dense, device))
+        sums = iter(self.sum(dense, device, number))
         return [
-            self._gathered(each, device) if isinstance(each, tf.IndexedSlices) else next(sums)
+            self._gathered(each, device, number)
+            if isinstance(each, tf.IndexedSlices)
+            else next(sums)
             for each in gradients
         ]
 
-    def _gathered(self, slices: tf.IndexedSlices, device: str) -> tf.IndexedSlices:
+    def _gathered(self, slices: tf.IndexedSlices, device: str, number: int) -> tf.IndexedSlices:
         with tf.device(device):
             own = tf.shape(slices.indices)[0]
             there = tf.one_hot(self.number, self.count, own, 0, dtype=tf.int32)
-            counts = self.sum([there], device)[0]
+            counts = self.sum([there], device, number)[0]
             before = tf.reduce_sum(counts[: self.number])
             after = tf.reduce_sum(counts) - before - own
             placed = [
                 tf.pad(each, [[before, after], *[[0, 0]] * (each.shape.rank - 1)])
                 for each in (slices.values, slices.indices)
             ]
-            values, indices = self.sum(placed, device)
+            values, indices = self.sum(placed, device, number)
         return tf.IndexedSlices(values, indices, slices.dense_shape)
 
     def added(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

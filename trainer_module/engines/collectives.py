@@ -40,24 +40,31 @@ class Group:
             with tf.device(device):
                 self._tokens.append(tf.Variable(0.0, trainable=False))
 
-    def all_reduce(self, replica: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def all_reduce(
+        self, replica: int, tensors: Sequence[tf.Tensor], number: int = 0
+    ) -> list[tf.Tensor]:
         """The sum of each tensor over the replicas: the same bits on all of them.
 
         Every replica of the group calls it, under its device, with the same shapes and dtypes. A
         graph need not know the shapes.
+
+        Args:
+            number: of several sums of the same sizes, which the members may make in any order.
         """
         if self._size == 1:
             return list(tensors)
-        return by_dtype(tensors, functools.partial(self._sum, self._tokens[replica]))
+        return by_dtype(tensors, functools.partial(self._sum, self._tokens[replica], number))
 
-    def _sum(self, token: tf.Variable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _sum(
+        self, token: tf.Variable, number: int, tensors: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         """The sums of tensors of one dtype, sent as one vector."""
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
         flat = tf.raw_ops.CollectiveReduceV2(
             input=flat,
             group_size=self._size,
             group_key=self._key,
-            instance_key=_instance(flat),
+            instance_key=_instance(flat, number),
             ordering_token=[token.handle],
             merge_op="Add",
             final_op="Id",
@@ -89,9 +96,10 @@ def _size(tensor: tf.Tensor) -> int | tf.Tensor:
     return tf.size(tensor) if size is None else size
 
 
-def _instance(flat: tf.Tensor) -> int | tf.Tensor:
+def _instance(flat: tf.Tensor, number: int) -> int | tf.Tensor:
     """The instance key for a dtype and size; TensorFlow requires that both stay the same."""
-    size, kind = flat.shape.num_elements(), flat.dtype.as_datatype_enum
+    size = flat.shape.num_elements()
+    kind = flat.dtype.as_datatype_enum + number * _DTYPES * 1_000_003
     if size is not None:
         return (_DTYPES * size + kind) % 2**31
     wide = _DTYPES * tf.size(flat, tf.int64) + kind

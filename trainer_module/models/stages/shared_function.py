@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import itertools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -316,9 +316,6 @@ class _Gradient:
         ]
 
 
-_numbers = itertools.count()
-
-
 class Repeated:
     """A function of tensors whose calls are not inlined, and which no tape records.
 
@@ -335,19 +332,20 @@ class Repeated:
         self._function = tf.function(
             function, autograph=False, experimental_attributes={"_noinline": True}
         )
-        self._key = f"first_call_{next(_numbers)}"
+        self._first: Any = weakref.WeakKeyDictionary()
+        """Graph -> the name of the first call in it."""
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Calls it, in a graph."""
         graph = tf.compat.v1.get_default_graph()
-        calls = graph.get_collection_ref(self._key)  # with those of the graph around it
-        first = next((op for op in calls if op.graph is graph), None)
-        if first is None:
+        if graph not in self._first:
             concrete = self._function.get_concrete_function(*tensors)
             with record.stop_recording():  # not while it is traced, which may take gradients
                 made: list[tf.Tensor] = concrete(*tensors)
-            calls += [made[0].op] if made else []
+            if made:
+                self._first[graph] = made[0].op.name
             return made
+        first = graph.get_operation_by_name(self._first[graph])
         attributes = {name: first.node_def.attr[name] for name in first.node_def.attr}
         # Or TensorFlow infers the shapes of all ops of the function.
         attributes["_disable_call_shape_inference"] = tf.compat.v1.AttrValue(b=True)

@@ -194,6 +194,55 @@ class OfRows(keras.Model):
         return self.dense(tf.reduce_sum(rows, axis=1)[:, tf.newaxis])
 
 
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_generator_of_an_activation_goes_on(twice):
+    def make() -> Any:
+        generator = keras.random.SeedGenerator(3)
+
+        def noisy(values: Any) -> Any:
+            return values + keras.random.normal(ops.shape(values), seed=generator)
+
+        given = keras.Input((3,))
+        first = layers.Dense(3, activation=noisy)
+        second = first if twice else layers.Dense(3, activation=noisy)
+        return keras.Model(given, layers.Dense(1)(second(first(given))))
+
+    one, other = both(make, STAGES)
+    for model in (one, other):
+        model.compile("sgd", "mse")
+        model.fit(X, X[:, :1], epochs=2, batch_size=8, verbose=0)
+    assert_equal(one, other)
+
+
+class Nested(keras.Model):
+    """Its steps call it in a function of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(2)
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+    @tf.function
+    def outputs(self, inputs: Any) -> Any:
+        return self(inputs, training=False)
+
+    def predict_step(self, data: Any) -> Any:
+        return self.outputs(data)
+
+
+def test_a_prediction_in_a_function_of_the_models():
+    one, other = both(Nested, STAGES)
+    other(X)
+    other.set_weights([np.ones((3, 2)), np.zeros(2)])
+    one(X)
+    one.set_weights(other.get_weights())
+    for model in (one, other):
+        model.compile("sgd", "mse")
+    np.testing.assert_allclose(other.predict(X, verbose=0), one.predict(X, verbose=0))
+
+
 def test_ragged_rows():
     rows = tf.ragged.constant([[1.0], [2.0, 3.0], [], [4.0]], dtype=tf.float64)
     one, other = both(OfRows, MICROBATCHES)
