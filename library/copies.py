@@ -42,7 +42,8 @@ _TRACKED = frozenset(
         "saveable_object_factories",
     )
 )
-"""What TensorFlow notes in each object that it tracks (tensorflow/python/trackable/base.py)."""
+"""Names of attributes that TensorFlow adds to each object that it tracks
+(tensorflow/python/trackable/base.py)."""
 
 _COLLECTIONS: Mapping[type, type] = {
     tracking.TrackedList: list,
@@ -76,7 +77,7 @@ class Policies(NamedTuple):
 _policies: ContextVar[Policies | None] = ContextVar("policies", default=None)
 
 _last: ContextVar[list[Callable[[], None]] | None] = ContextVar("last", default=None)
-"""What has to be done when all objects of a pickle are made."""
+"""Functions to call when all objects of a pickle are made."""
 
 
 def loads(data: bytes, policies: Policies | None = None) -> Any:
@@ -174,7 +175,7 @@ def _of_table(table: Any) -> Any:
 
 
 def _empty_table(kind: type, key: str, value: str, default: Any) -> Any:
-    """That of a lookup that has not adapted."""
+    """The table of a lookup that has not adapted."""
     return kind(get_null_initializer(tf.as_dtype(key), tf.as_dtype(value)), default)
 
 
@@ -252,7 +253,7 @@ _REPAIRED: Mapping[type, Callable[[Any], None]] = {
     tracking.Tracker: _know_stored,
     keras.optimizers.Optimizer: lambda optimizer: forget(optimizer),
 }
-"""What knows other objects by their ``id``."""
+"""Kinds of objects that know others by their ``id`` -> a function that repairs a copy."""
 
 
 def _new(kind: type) -> Any:
@@ -271,7 +272,7 @@ def _fill(collection: Any, state: Any) -> None:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Those of an object of Keras, without what TensorFlow tracks and what Keras compiles."""
+    """Attributes of an object of Keras, without what TensorFlow tracks and what Keras compiles."""
     state = {name: own for name, own in vars(value).items() if name not in _TRACKED}
     session = state.get(SESSION)
     if session is not None:

@@ -49,7 +49,7 @@ def row_count(arguments: Any) -> tf.Tensor:
 
 
 def divide(total: tf.Tensor, numbers: Sequence[int], parts: int) -> list[Part]:
-    """Those of some parts, as even as possible, that have these numbers."""
+    """The parts with these numbers; all ``parts`` are as even as possible."""
     places = tf.constant([*numbers], tf.int32)
     begin, end = (total * each // parts for each in (places, places + 1))
     first = tf.minimum(begin, total - 1)

@@ -193,7 +193,7 @@ def check_precision(parallel: ParallelSettings, model: Any) -> None:
 
 
 class _Result(NamedTuple):
-    """What a part computes."""
+    """The results of a part."""
 
     outputs: Any
     scope: pins.Scope
@@ -227,7 +227,7 @@ class Session:
         self._loss_device = devices.device(0, last)
         self.workers = Workers(devices, parallel.all_reduce)
         self.peers = self.workers
-        """Those that a step is divided with: all, or this process alone."""
+        """The processes that divide a step: all, or this one alone."""
         self._homes = capabilities(parallel.strategy).homes(parallel)
         self._home_of: dict[int, str] = {}
         self._shards: ModelShards | None = None

@@ -89,7 +89,7 @@ class PackedWeights:
         ]
 
     def given_back(self, weights: Packed, gradients: Packed) -> list[tf.Tensor | None]:
-        """What the tape takes for the gradients of packed weights."""
+        """Gradients of packed weights, as the tape takes them."""
         groups = [
             (device, [place for place in places if place in gradients.specs])
             for device, places in weights.groups
@@ -319,7 +319,7 @@ class _Function:
     """A layer's call, as a function."""
 
     results: Results
-    """Those of the trace."""
+    """The results of the trace."""
 
     def __init__(
         self,

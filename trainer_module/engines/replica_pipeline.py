@@ -41,7 +41,7 @@ function that adds up its sums."""
 
 
 class PartialSums(NamedTuple):
-    """What one stage adds up over the parts of the global batch."""
+    """The sums of one stage over the parts of the global batch."""
 
     gradients: Any
     """A list of tensors; of traced passes, packed until the last one is added."""
@@ -452,7 +452,7 @@ class _Forward(NamedTuple):
     """The penalty, and in the last stage the sum over the examples."""
     changed: dict[int, tf.Tensor]
     metrics: list[tf.Tensor]
-    """Those of ``PartialSums``."""
+    """The metrics of ``PartialSums``."""
 
     @property
     def results(self) -> list[tf.Tensor]:

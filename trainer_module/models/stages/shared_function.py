@@ -130,7 +130,7 @@ class Gradients(NamedTuple):
     has_gradient: list[bool]
     """By the place of a weight."""
     arguments: list[Any]
-    """None where there is none."""
+    """Of the wanted arguments; None where there is none."""
 
 
 class Call(NamedTuple):
@@ -138,7 +138,7 @@ class Call(NamedTuple):
 
     results: Any
     kept: Packed | None
-    """What the gradient needs."""
+    """Activations that the gradient needs; None: nobody asks for it."""
     trace: _Trace
 
     def gradients(
@@ -255,7 +255,7 @@ class _Trace:
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
-        """What the gradient takes: places among the results; None: another tensor."""
+        """Places, among the results, of the tensors that the gradient takes; None: another one."""
         groups = collections.defaultdict(list)
         for place in self.captured:
             if place is not None:
