@@ -189,8 +189,7 @@ class ExamplesTask(Task):
         """The loss of Keras, for each example."""
         from stagecraft.objects import losses
 
-        found = losses.outputs_of(targets, outputs, [self.output])
-        return losses.losses(self._keras_loss, found, dtype, None)
+        return losses.losses(self._keras_loss, targets, outputs, dtype)
 
     @functools.cached_property
     def _keras_loss(self) -> Any:

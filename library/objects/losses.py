@@ -1,10 +1,9 @@
-"""Losses as ``compile`` of Keras takes them, as values for each example."""
+"""A loss as ``compile`` of Keras takes it, as a value for each example."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,158 +17,62 @@ from stagecraft.trainer_module.models.layers.scope import floatx
 _ENTROPY = ("crossentropy", "ce")
 
 
-class Output(NamedTuple):
-    """An output of the model."""
-
-    name: str
-    """Empty if the model has one output."""
-    target: Any
-    value: Any
-
-
-def outputs_of(targets: Any, outputs: Any, names: Sequence[str]) -> list[Output]:
-    """Pairs targets and outputs, by key or by place.
-
-    Args:
-        names: of the outputs of a functional model.
-
-    Raises:
-        SettingError: there is not one target for each output.
-    """
-    if isinstance(outputs, Mapping):
-        found = dict(outputs)
-    elif isinstance(outputs, (list, tuple)):
-        keys = names if len(names) == len(outputs) else [f"output_{i}" for i in range(len(outputs))]
-        found = dict(zip(keys, outputs, strict=True))
-    else:
-        found = {names[0] if names else "": outputs}
-    if isinstance(targets, Mapping):
-        given = dict(targets)
-    elif isinstance(targets, (list, tuple)):
-        given = dict(zip(found, targets, strict=False)) if len(targets) == len(found) else {}
-    else:
-        given = dict.fromkeys(list(found)[:1], targets)
-    if given.keys() != found.keys():
-        raise SettingError(
-            "y",
-            ", ".join(map(str, given)) or "the structure",
-            f"does not fit the model's outputs ({', '.join(found)})",
-            "one array for each output, by its name or in the same order",
-        )
-    if len(found) == 1:
-        [(key, value)] = found.items()
-        return [Output("", given[key], value)]
-    return [Output(key, given[key], value) for key, value in found.items()]
-
-
-def by_output(given: Any, output: Output, place: int, alone: bool) -> Any:
-    """The part of an argument (``loss`` or ``metrics``) for one output."""
-    if isinstance(given, Mapping):
-        return given.get(output.name) if output.name else next(iter(given.values()), None)
-    if isinstance(given, (list, tuple)) and not alone:
-        return given[place] if place < len(given) else None
-    return given
-
-
-def check_outputs(argument: str, given: Any, names: Sequence[str]) -> None:
-    """Refuses a part of ``loss`` or ``metrics`` for an output that the model lacks.
-
-    Args:
-        names: of the outputs; "" or nothing: not known.
-
-    Raises:
-        SettingError: a key is no output's name, or a list has another length than the outputs.
-    """
-    known = [name for name in names if name]
-    if isinstance(given, Mapping) and known:
-        for key in given:
-            if key not in known:
-                problem = f"is no output of the model, which has {', '.join(known)}"
-                alike = difflib.get_close_matches(str(key), known, n=1)
-                raise SettingError(argument, key, problem, " or ".join(alike or known))
-    elif isinstance(given, Mapping) and len(given) > len(names) == 1:
-        problem = "are more than the model's only output"
-        raise SettingError(argument, " and ".join(map(str, given)), problem, "one of them")
-    elif isinstance(given, (list, tuple)) and given and len(names) > 1 and len(given) != len(names):
-        problem = f"do not fit the {len(names)} outputs ({', '.join(known)})"
-        use = "a dictionary by output, or a list with one part for each"
-        raise SettingError(argument, f"{len(given)} parts", problem, use)
-
-
 def check_loss(loss: Any) -> None:
-    """Refuses losses that are no mean over the examples.
+    """Refuses a loss that is no mean over the examples.
 
     Raises:
         SettingError: as said, or Keras does not know the loss.
     """
-    leaves = loss.values() if isinstance(loss, Mapping) else loss
-    for each in leaves if isinstance(loss, (Mapping, list, tuple)) else [loss]:
-        if each is None and isinstance(loss, (Mapping, list, tuple)):
-            continue
-        found = _loss(each, None, None)
-        if found.reduction != "sum_over_batch_size":
-            raise SettingError(
-                "task.loss",
-                found.name,
-                f"has reduction={found.reduction!r}, which differs between parts of a batch",
-                "reduction='sum_over_batch_size', Keras's default",
-            )
+    found = _loss(_single("task.loss", loss), None, None)
+    if found.reduction != "sum_over_batch_size":
+        raise SettingError(
+            "task.loss",
+            found.name,
+            f"has reduction={found.reduction!r}, which differs between parts of a batch",
+            "reduction='sum_over_batch_size', Keras's default",
+        )
 
 
-def losses(loss: Any, found: Sequence[Output], dtype: Any, weights: Any) -> Any:
-    """The loss of each example, ``[batch]``, summed over the outputs.
+def losses(loss: Any, targets: Any, outputs: Any, dtype: Any) -> Any:
+    """The loss of each example, ``[batch]``.
 
     Args:
-        weights: of the examples, ``[batch, …]``, or such for each output; None: 1.
+        loss: as in ``compile``, for the only output of a model.
 
     Raises:
-        SettingError: a loss or weights do not fit.
+        SettingError: the loss does not fit.
     """
-    check_outputs("task.loss", loss, [output.name for output in found])
-    alone, parts = len(found) == 1, []
-    for place, output in enumerate(found):
-        own = by_output(loss, output, place, alone and not isinstance(loss, (list, tuple)))
-        if own is None:
-            continue
-        target, value = _cast(output.target, dtype), _cast(output.value, dtype)
-        with floatx(dtype.name):
-            values = _loss(own, output.target, output.value).call(target, value)
-        if getattr(values, "_keras_mask", None) is not None:  # set by ignore_class
-            raise SettingError(
-                "task.loss",
-                name_of(own),
-                "excludes values from its mean, and parts of a batch have different numbers of "
-                "them",
-                "a loss without ignore_class, and a sample_weight of 0 for these examples",
-            )
-        values = tf.cast(values, dtype)
-        if not values.shape.rank:
-            raise SettingError(
-                "task.loss",
-                name_of(own),
-                "returns one number for the batch, but parts of a batch must add up",
-                "a loss that returns [batch, …], one value for each example",
-            )
-        own_weights = by_output(weights, output, place, alone)
-        if own_weights is not None:
-            values *= _fitting(tf.cast(own_weights, dtype), values)
-        parts.append(tf.reduce_mean(values, axis=list(range(1, values.shape.rank))))
-    return tf.add_n(parts)
-
-
-def _fitting(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The weights with as many axes as the values; a last axis of 1 is dropped, as Keras does."""
-    missing = values.shape.rank - weights.shape.rank
-    if missing == -1 and weights.shape[-1] == 1:
-        return tf.squeeze(weights, -1)
-    if missing < 0:
+    loss, output = _single("task.loss", loss), _single("y", outputs)
+    target, value = _cast(targets, dtype), _cast(output, dtype)
+    with floatx(dtype.name):
+        values = _loss(loss, targets, output).call(target, value)
+    if getattr(values, "_keras_mask", None) is not None:  # set by ignore_class
         raise SettingError(
-            "sample_weight",
-            f"shape {tuple(weights.shape)}",
-            f"does not fit the losses, whose shape is {tuple(values.shape)}",
-            "one weight for each example, [examples]",
+            "task.loss",
+            name_of(loss),
+            "excludes values from its mean, and parts of a batch have different numbers of them",
+            "a loss without ignore_class, and a sample_weight of 0 for these examples",
         )
-    return tf.reshape(weights, [*tf.unstack(tf.shape(weights)), *[1] * missing])
+    values = tf.cast(values, dtype)
+    if not values.shape.rank:
+        raise SettingError(
+            "task.loss",
+            name_of(loss),
+            "returns one number for the batch, but parts of a batch must add up",
+            "a loss that returns [batch, …], one value for each example",
+        )
+    return tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
+
+
+def _single(argument: str, given: Any) -> Any:
+    """The value, or the only one of a structure."""
+    if not isinstance(given, (Mapping, list, tuple)):
+        return given
+    parts = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if len(parts) != 1:
+        problem = "are not one, but the task has one label"
+        raise SettingError(argument, f"{len(parts)} parts", problem, "a model with one output")
+    return parts[0]
 
 
 def _loss(given: Any, target: Any, value: Any) -> Any:

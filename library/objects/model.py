@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -27,9 +27,6 @@ class Builder:
 
     The model is not compiled: the settings say what ``compile`` of Keras does.
     """
-
-    paths: Sequence[str] = ()
-    """Paths of the weights of the model that a job built last, in Keras's order."""
 
     def __init__(self, build: Callable[..., Any]):
         self._build = build
@@ -63,30 +60,22 @@ class Builder:
 class Copy:
     """Builds copies of a model, with its weights."""
 
-    def __init__(self, model: keras.Model, inputs: Any, precision: str | None):
+    def __init__(self, model: keras.Model):
         """Takes the model as it is now.
-
-        Args:
-            inputs: some examples, or a structure of them; the model is called with them, which
-                builds layers that are not built. None: the model stays as it is.
-            precision: in place of the model's own dtype policy, in all layers; None: its own.
 
         Raises:
             SettingError: the model holds something that no other process can have.
         """
-        if inputs is not None and not model.built:
-            model(inputs, training=False)
-        elif inputs is not None:  # some layers make weights in their first call
-            with contextlib.suppress(Exception), _unchanged(model):
-                model(inputs, training=False)
-        self.name, own = model.name, model.dtype_policy.name
-        self._policies = copies.Policies(own, precision) if precision not in (None, own) else None
+        with contextlib.suppress(Exception), _unchanged(model):
+            # Some layers make weights in their first call; not all models know their inputs.
+            symbolic = model_inputs.of(model)
+            model(tf.nest.map_structure(_zeros, symbolic), training=False)
         try:
             self._pickle = pickles.dumps(model)
         except Exception as error:  # whatever an object's __reduce__ raises
             raise SettingError(
                 "train.model",
-                self.name,
+                model.name,
                 f"cannot be copied: {said(error)}",
                 "a function that builds the model",
             ) from error
@@ -98,7 +87,7 @@ class Copy:
 
     def __call__(self) -> keras.Model:
         """A new copy."""
-        return copies.loads(self._pickle, self._policies)
+        return copies.loads(self._pickle)
 
 
 def structure(model: keras.Model, *, named: bool = True) -> Mapping[str, Any]:
@@ -148,22 +137,14 @@ def _has_code(value: Any) -> bool:
     return isinstance(value, (types.FunctionType, *known))
 
 
-def builder(model: Any, inputs: Any = None, precision: str | None = None) -> Builder:
+def builder(model: Any) -> Builder:
     """Builds copies of a Keras model, or calls a function that returns a model.
-
-    Args:
-        inputs: the inputs' ``Spec``, or a structure of them; None: those that the model knows.
-        precision: replaces the model's own dtype policy in all layers; None: does not.
 
     Raises:
         SettingError: it is neither, or the model cannot be copied.
     """
     if isinstance(model, keras.Model):
-        if inputs is None:
-            with contextlib.suppress(SettingError):  # the model does not know its inputs
-                inputs = specs(model)
-        first = None if inputs is None else tf.nest.map_structure(_zeros, inputs)
-        return Builder(Copy(model, first, precision))
+        return Builder(Copy(model))
     if callable(model) and not isinstance(model, type):
         return Builder(model)
     shown = model.__name__ if isinstance(model, type) else type(model).__name__
@@ -193,29 +174,6 @@ def compile_arguments(model: keras.Model) -> Mapping[str, Any]:
     return config
 
 
-def specs(model: Any, input_shape: Any = None) -> Any:
-    """``Spec`` of a model's inputs, or a structure of them; calls a function that builds one.
-
-    Args:
-        input_shape: of one example, if the model does not know it.
-
-    Raises:
-        SettingError: there is no model, or it does not know its inputs.
-    """
-    if input_shape is not None:
-        return Spec(tuple(input_shape))
-    found = model if isinstance(model, keras.Model) else model() if callable(model) else None
-    if not isinstance(found, keras.Model):
-        builder(model if found is None else found)  # refuses it
-    try:
-        symbolic = model_inputs.of(found)
-    except (LookupError, AttributeError, ValueError) as error:
-        raise SettingError(
-            "input_shape", None, "is needed: the model does not say it", "input_shape=(32, 32, 3)"
-        ) from error
-    return tf.nest.map_structure(lambda each: Spec(each.shape[1:], each.dtype), symbolic)
-
-
 @contextlib.contextmanager
 def _unchanged(model: keras.Model) -> Iterator[None]:
     """Keeps the state of a model, such as counters, which are no weights to train."""
@@ -227,5 +185,5 @@ def _unchanged(model: keras.Model) -> Iterator[None]:
             variable.assign(value)
 
 
-def _zeros(spec: Spec) -> np.ndarray:
-    return model_inputs.zeros(spec, 2)
+def _zeros(symbol: Any) -> np.ndarray:
+    return model_inputs.zeros(Spec(symbol.shape[1:], symbol.dtype), 2)

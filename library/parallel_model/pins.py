@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -119,15 +119,13 @@ class Pinned(Scope):
         outer: Scope,
         tape: tf.GradientTape | None,
         earlier: Mapping[int, tuple[keras.Variable, tf.Tensor]],
-        given: Mapping[int, Value] | None = None,
     ):
         """Takes the scope of the part.
 
         Args:
             earlier: assignments before the call.
-            given: copies that are there already, by id of a variable.
         """
-        super().__init__(dict(given or {}), outer.trained)
+        super().__init__({}, outer.trained)
         self._outer, self._tape, self._earlier = outer, tape, earlier
         # A branch of a condition is a graph of its own, and the other one may read a copy, too.
         eager = tf.executing_eagerly()
@@ -169,11 +167,6 @@ class Pinned(Scope):
         """As in the base, but copied to the device of the call."""
         return _whole(self._here(variable))
 
-    @property
-    def used_keys(self) -> list[int]:
-        """Ids of the variables whose values the call reads, or that it was given."""
-        return list(self._given)
-
     def slices(self, variable: keras.Variable, split: Split) -> Sequence[tf.Tensor]:
         """The slices of the current value; those of an assigned value are on the current device."""
         value = self._here(variable)
@@ -207,7 +200,6 @@ def pinned(
     scope: Scope,
     *,
     remat: bool = False,
-    compiled: Sequence[keras.Variable] | None = None,
 ) -> Call:
     """A function that calls ``call`` on a device, in the block of a scope.
 
@@ -215,7 +207,6 @@ def pinned(
         call: of a layer.
         scope: gets what the call assigns and adds.
         remat: recompute the call for the gradient, and keep only what it takes.
-        compiled: the layer's variables, if XLA shall compile the call.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -225,35 +216,26 @@ def pinned(
         recording = record.could_possibly_record()
         earlier = dict(scope.updates)
 
-        def body(inner: Pinned, tensors: Sequence[tf.Tensor]) -> Results:
-            own_args, own_kwargs = nest.restored(tensors)
-            with inner:
-                return Results(call(*own_args, **own_kwargs), inner)
-
         def forward(
-            tape: tf.GradientTape | None,
-            tensors: Sequence[tf.Tensor],
-            unused: frozenset[int] = frozenset(),
-        ) -> Any:
+            tape: tf.GradientTape | None, tensors: Sequence[tf.Tensor]
+        ) -> tuple[Pinned, Results]:
+            own_args, own_kwargs = nest.restored(tensors)
             with tape or contextlib.nullcontext():
                 inner = Pinned(scope, tape, earlier)
                 if tape is not None:
                     tape.watch([each for each in tensors if each.dtype.is_floating])
-                function = None
-                if compiled is not None and nest.key is not None:
-                    function = _compiled(body, compiled, inner, tensors, unused)
-                if function is None:
-                    results = body(inner, tensors)
-                    return inner, results, results.tensors
-                return inner, function.results, function(inner, tensors)
+                with inner:
+                    return inner, Results(call(*own_args, **own_kwargs), inner)
 
         with tf.device(device):
             with record.stop_recording():
                 copies = list(map(tf.identity, given))
-            tape = _Tape(compiled is None) if recording and not remat else None
-            inner, results, made = forward(tape, copies)
+            tape = None
+            if recording and not remat:  # persistent: somebody may ask for several gradients
+                tape = tf.GradientTape(persistent=True, watch_accessed_variables=False)
+            inner, results = forward(tape, copies)
             with record.stop_recording():
-                outputs = list(map(tf.identity, made))
+                outputs = list(map(tf.identity, results.tensors))
         used = [*inner.used.values()]
         sources = [*given, *(value for value, _ in used)]
 
@@ -264,19 +246,16 @@ def pinned(
                 arrived = [
                     None if x is None else tf.identity(tf.convert_to_tensor(x)) for x in incoming
                 ]
-                # A function takes zeros for what nobody uses. The weights behind it would then seem
-                # to have a gradient, and zero times infinity is NaN.
-                unused = frozenset(k for k in results.differentiable if arrived[k] is None)
-                takes_zeros = compiled is not None and unused
-                if tape is not None and tape.is_fresh and not takes_zeros:
-                    return _gradients(tape, made, arrived, [*copies, *(copy for _, copy in used)])
+                if tape is not None:
+                    own = [*copies, *(copy for _, copy in used)]
+                    return _gradients(tape, results.tensors, arrived, own)
                 known = recomputation.arrival(arrived)
                 again = [recomputation.after(known, each) for each in copies]
                 fresh = tf.GradientTape(watch_accessed_variables=False)
                 with context.restored():
-                    restarted, _, repeated = forward(fresh, again, unused)
+                    restarted, repeated = forward(fresh, again)
                 kept = [restarted.used.get(key, (None, None))[1] for key in inner.used]
-                return _gradients(fresh, repeated, arrived, [*again, *kept])
+                return _gradients(fresh, repeated.tensors, arrived, [*again, *kept])
 
         if recording:
             outputs = recorded("Pinned", outputs, sources, backward)
@@ -320,88 +299,6 @@ def recorded(
     return [
         noted(place, each) if each.dtype.is_floating else each for place, each in enumerate(outputs)
     ]
-
-
-class _Tape(tf.GradientTape):
-    """The tape of a pinned call, which the tape outside may use several times.
-
-    TensorFlow traces the gradient of a function three times for a persistent tape. So the tape of a
-    function is not persistent, and the call is computed again for a second gradient.
-    """
-
-    def __init__(self, persistent: bool):
-        super().__init__(persistent, watch_accessed_variables=False)
-        self.is_fresh, self._stays = True, persistent
-
-    def gradient(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes the gradient, once if the tape is not persistent."""
-        self.is_fresh = self._stays
-        return super().gradient(*args, **kwargs)
-
-
-def _compiled(
-    body: Callable[[Pinned, Sequence[tf.Tensor]], Results],
-    variables: Iterable[keras.Variable],
-    inner: Pinned,
-    tensors: Sequence[tf.Tensor],
-    unused: frozenset[int],
-) -> _Function:
-    """A call as XLA compiles it. Each has its own: the layer may compute by more than arguments."""
-    keys = [key for key in dict.fromkeys(map(id, variables)) if inner.copy(key) is not None]
-    function = _Function(body, keys, inner, tensors, unused)
-    if function.missing:  # variables of other layers
-        function = _Function(body, [*keys, *function.missing], inner, tensors, unused)
-    return function
-
-
-class _Function:
-    """A compiled call as a function of tensors."""
-
-    def __init__(
-        self,
-        body: Callable[[Pinned, Sequence[tf.Tensor]], Results],
-        keys: Sequence[int],
-        inner: Pinned,
-        tensors: Sequence[tf.Tensor],
-        unused: frozenset[int],
-    ):
-        """Traces the call.
-
-        Args:
-            keys: ids of the variables that it reads.
-            unused: places of results through which no gradient goes.
-        """
-        self._keys = keys
-        scopes: list[Pinned] = []
-
-        def function(
-            values: list[Sequence[tf.Tensor]], rows: draws.Rows | None, own: list[tf.Tensor]
-        ) -> list[tf.Tensor]:
-            copies = {
-                key: each._replace(tensors=value) if isinstance(each, Sliced) else value[0]
-                for key, each, value in zip(keys, map(inner.copy, keys), values, strict=True)
-            }
-            scopes[:] = [Pinned(inner._outer, None, inner._earlier, copies)]
-            with draws.of_rows(rows):
-                self.results = body(scopes[0], own)
-            return [
-                tf.stop_gradient(each) if place in unused else each
-                for place, each in enumerate(self.results.tensors)
-            ]
-
-        self._function = tf.function(function, jit_compile=True, autograph=False)
-        self._function.get_concrete_function(*self._arguments(inner, tensors))
-        self.missing = [key for key in scopes[0].used_keys if key not in keys]
-        """Ids of other variables that the call reads."""
-
-    def __call__(self, inner: Pinned, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The tensors of :class:`Results`."""
-        made: list[tf.Tensor] = self._function(*self._arguments(inner, tensors))
-        return made
-
-    def _arguments(self, inner: Pinned, tensors: Sequence[tf.Tensor]) -> tuple[Any, ...]:
-        values = [list(tensors_of(inner.copy(key))) for key in self._keys]
-        return values, draws.current(), list(tensors)
 
 
 class Nest:

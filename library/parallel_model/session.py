@@ -235,6 +235,7 @@ class Session:
         """Of each layer and view that parts share; empty again when Keras makes a function."""
         self._shares: bool | None = None
         """Whether parts share traces; None: it is not known yet."""
+        self._jit = parallel.jit and parallel.shards == 1  # a group compiles its shards' parts
 
     def attach(self) -> None:
         """Takes the place of the model's methods."""
@@ -588,10 +589,10 @@ class Session:
             for number in numbers
         ]
 
-        def computed(shares: bool) -> list[_Result]:
+        def computed(traced: bool) -> list[_Result]:
             trained = frozenset(map(id, self.model.trainable_variables))
             weights = values = None
-            if shares:
+            if traced:
                 splits = {} if self._shards is None else self._shards.splits
                 weights = PackedWeights(replicas, splits, self._total, not self._examines)
             else:
@@ -606,11 +607,14 @@ class Session:
                     results.append(_Result(call(*taken[0], **taken[1]), scope))
             return results
 
-        if self._shares and not tf.executing_eagerly():
+        if (self._shares or self._jit) and not tf.executing_eagerly():
             try:
                 return divided, computed(True)
             except UnsharedError:
-                self._shares = False
+                if self._jit:
+                    name = self.model.name
+                    _log.warning("%s: jit is off, because XLA cannot compile its layers", name)
+                self._shares = self._jit = False
         return divided, computed(False)
 
     @contextlib.contextmanager
@@ -625,29 +629,33 @@ class Session:
         """In the block, the given function calls the model on the devices of a replica.
 
         Args:
-            weights: for calls that parts share; None: each part has its own.
+            weights: for calls that are functions; None: they are none.
             traces: of the shared calls; they fill up.
         """
         assert self._placement is not None
         parallel = self.parallel
         remat = parallel.remat or parallel.accumulate > 1
-        jit = parallel.jit and self._shards is None  # a group compiles the parts of its shards
 
         def pinned(unit: Any, call: Callable[..., Any], stage: int) -> Callable[..., Any]:
             call = self._over_shards(unit, call, replica, stage)
             device = self.topology.device(replica, stage)
             if weights is None:
-                compiled = getattr(unit, "variables", ()) if jit else None
-                return pins.pinned(call, device, scope, remat=remat, compiled=compiled)
-            # Traces of shards name their devices, which each replica has for itself.
-            key = id(unit), replica if self._shards is not None else 0
-            if key not in traces:
-                traces[key] = Traces(unit, self.model, device, jit)
+                return pins.pinned(call, device, scope, remat=remat)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                # Traces of shards name their devices, which each replica has for itself.
+                key = id(unit), replica if self._shards is not None else 0
+                known = traces.get(key) or Traces(unit, self.model, device, self._jit)
+                if self._shares:
+                    traces[key] = known
+                shared = known.shared(call, scope, weights, part, devices, remat)
+                return shared(*args, **kwargs)
+
             devices = [
                 [self.topology.device(each, stage, shard) for shard in range(parallel.shards)]
                 for each in range(self.topology.replicas)
             ]
-            return traces[key].shared(call, scope, weights, part, devices, remat)
+            return run
 
         units = self._placement.units
         if units == [self.model] or (parallel.model_parts == 1 and not parallel.remat):

@@ -377,7 +377,8 @@ class _Inside(Pinned):
     """The scope of a call inside of its function."""
 
     def __init__(self, values: dict[int, pins.Value], trained: frozenset[int]):
-        super().__init__(Scope(values, trained), None, {}, values)
+        super().__init__(Scope(values, trained), None, {})
+        self._given = values
         self.unknown: dict[int, None] = {}
         """Ids of the variables that the call reads besides."""
 

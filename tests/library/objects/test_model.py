@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft import pickles
+from stagecraft import copies, pickles
 from stagecraft.objects import model
 from stagecraft.schemas.errors import SettingError, UserError
 
@@ -174,10 +174,11 @@ def test_an_argument_may_be_not_a_number():
 
 def test_a_copy_can_have_another_policy():
     given = keras.Sequential([keras.Input([4]), keras.layers.Dense(3), keras.layers.Dropout(0.5)])
-    made = model.builder(given, precision="float64")()
+    packed = pickles.dumps(given)
+    made = copies.loads(packed, copies.Policies("float32", "float64"))
     assert {each.dtype for each in made.trainable_variables} == {"float64"}
     assert made(X).dtype == "float64" != given(X).dtype
-    mixed = model.builder(given, precision="mixed_bfloat16")()
+    mixed = copies.loads(packed, copies.Policies("float32", "mixed_bfloat16"))
     assert (mixed.weights[0].dtype, mixed(X).dtype) == ("float32", "bfloat16")
 
 
