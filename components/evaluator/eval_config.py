@@ -11,6 +11,7 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
+    BETTER_THAN_CONSTANT as BETTER,
     CALIBRATION_ERROR,
     ENOUGH,
     FINITE,
@@ -20,9 +21,6 @@ from stagecraft.components.evaluator.evaluation import (
     TOP_3,
     Bounds,
     metric_names,
-)
-from stagecraft.components.evaluator.evaluation import (
-    BETTER_THAN_CONSTANT as BETTER,
 )
 from stagecraft.trainer_module.settings import TaskSettings
 

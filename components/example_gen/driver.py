@@ -7,8 +7,7 @@ from typing import Any
 
 from tfx.dsl.components.base import base_driver
 from tfx.orchestration import data_types_utils, metadata
-from tfx.orchestration.portable import base_driver as portable_base_driver
-from tfx.orchestration.portable import data_types
+from tfx.orchestration.portable import base_driver as portable_base_driver, data_types
 from tfx.proto.orchestration import driver_output_pb2, pipeline_pb2
 
 from stagecraft.components.example_gen import source

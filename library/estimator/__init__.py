@@ -8,81 +8,32 @@ model, task, settings = income.model, income.task, income.train_settings
 
 from __future__ import annotations
 
-import pkgutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Bucketized",
-    "Canned",
-    "Crossed",
-    "DNNClassifier",
-    "DNNLinearCombinedClassifier",
-    "DNNLinearCombinedRegressor",
-    "DNNRegressor",
-    "Embedding",
-    "EstimatorSpec",
-    "Hashed",
-    "Identity",
-    "Indicator",
-    "LinearClassifier",
-    "LinearRegressor",
-    "Listed",
-    "ModeKeys",
-    "Numeric",
-    "Tensor",
-    "Vocabulary",
-    "from_model_fn",
-    "load",
-]
+from stagecraft.schemas import lazy
 
 if TYPE_CHECKING:
     from stagecraft.estimator.canned import (
-        Canned,
-        DNNClassifier,
-        DNNLinearCombinedClassifier,
-        DNNLinearCombinedRegressor,
-        DNNRegressor,
-        LinearClassifier,
-        LinearRegressor,
+        Canned as Canned,
+        DNNClassifier as DNNClassifier,
+        DNNLinearCombinedClassifier as DNNLinearCombinedClassifier,
+        DNNLinearCombinedRegressor as DNNLinearCombinedRegressor,
+        DNNRegressor as DNNRegressor,
+        LinearClassifier as LinearClassifier,
+        LinearRegressor as LinearRegressor,
     )
-    from stagecraft.estimator.checkpoint import load
-    from stagecraft.estimator.feature_columns import Embedding, Indicator
-    from stagecraft.estimator.model_fn import Tensor, from_model_fn
-    from stagecraft.estimator.spec import EstimatorSpec, ModeKeys
+    from stagecraft.estimator.checkpoint import load as load
+    from stagecraft.estimator.feature_columns import Embedding as Embedding, Indicator as Indicator
+    from stagecraft.estimator.model_fn import Tensor as Tensor, from_model_fn as from_model_fn
+    from stagecraft.estimator.spec import EstimatorSpec as EstimatorSpec, ModeKeys as ModeKeys
     from stagecraft.trainer_module.data.tasks.tables.columns import (
-        Bucketized,
-        Crossed,
-        Hashed,
-        Identity,
-        Listed,
-        Numeric,
-        Vocabulary,
+        Bucketized as Bucketized,
+        Crossed as Crossed,
+        Hashed as Hashed,
+        Identity as Identity,
+        Listed as Listed,
+        Numeric as Numeric,
+        Vocabulary as Vocabulary,
     )
 
-_COLUMNS = "stagecraft.trainer_module.data.tasks.tables.columns"
-_CANNED = "stagecraft.estimator.canned"
-
-_PLACES = {
-    **dict.fromkeys(("Canned", "LinearClassifier", "LinearRegressor"), _CANNED),
-    **dict.fromkeys(("DNNClassifier", "DNNRegressor"), _CANNED),
-    **dict.fromkeys(("DNNLinearCombinedClassifier", "DNNLinearCombinedRegressor"), _CANNED),
-    **dict.fromkeys(("EstimatorSpec", "ModeKeys"), "stagecraft.estimator.spec"),
-    **dict.fromkeys(("Tensor", "from_model_fn"), "stagecraft.estimator.model_fn"),
-    "load": "stagecraft.estimator.checkpoint",
-    **dict.fromkeys(("Embedding", "Indicator"), "stagecraft.estimator.feature_columns"),
-    **dict.fromkeys(("Bucketized", "Crossed", "Hashed", "Identity"), _COLUMNS),
-    **dict.fromkeys(("Listed", "Numeric", "Vocabulary"), _COLUMNS),
-}
-"""Public name -> module."""
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a public name when it is used for the first time (PEP 562)."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = pkgutil.resolve_name(f"{_PLACES[name]}:{name}")
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__, __getattr__, __dir__ = lazy.exports(__name__)

@@ -15,8 +15,7 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import accelerators, plan_text, planner
-from stagecraft.trainer_module.planning.plan import Plan as Costs
-from stagecraft.trainer_module.planning.plan import StagePlan
+from stagecraft.trainer_module.planning.plan import Plan as Costs, StagePlan
 from stagecraft.trainer_module.planning.search import automatic, of_model
 from stagecraft.trainer_module.settings import ParallelSettings
 

@@ -18,8 +18,7 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.layers import arguments
-from stagecraft.trainer_module.models.stages import functional
-from stagecraft.trainer_module.models.stages import inputs as model_inputs
+from stagecraft.trainer_module.models.stages import functional, inputs as model_inputs
 
 
 class Builder:

@@ -20,8 +20,7 @@ from tensorflow.python.eager import context, record
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import factory
 from stagecraft.trainer_module.engines.collectives import Group
-from stagecraft.trainer_module.parallel import cluster
-from stagecraft.trainer_module.parallel import topology as topologies
+from stagecraft.trainer_module.parallel import cluster, topology as topologies
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow import yaml_loader
+from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets

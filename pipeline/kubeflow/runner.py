@@ -23,8 +23,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import linter
-from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow import linter, spec as specs
 from stagecraft.pipeline.kubeflow.compiler import (
     argo_escape,
     artifact_types,

@@ -17,8 +17,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate.component import AnomalyGate
-from stagecraft.components.anomaly_gate.executor import AnomaliesError
-from stagecraft.components.anomaly_gate.executor import Executor as Gate
+from stagecraft.components.anomaly_gate.executor import AnomaliesError, Executor as Gate
 from stagecraft.components.example_gen.sample import to_example
 from stagecraft.components.report import data_summary
 from stagecraft.components.schema_gen import Executor as SchemaGen

@@ -10,8 +10,7 @@ import time
 import pytest
 from beam_engines.workers import command
 from past_runs import executions
-from support import TINY
-from support import command as run_command
+from support import TINY, command as run_command
 
 SETTINGS = (*TINY, "report.enabled=false")
 STEP = "StatisticsGen"

@@ -29,7 +29,7 @@ print(seconds, *large)
 
 
 def test_it_lists_its_names():
-    assert dir(sc) == sorted(sc.__all__)
+    assert {"fit", "Parallel", "parallelize"} < {*sc.__all__} < {*dir(sc)}
     for name in sc.__all__:
         assert getattr(sc, name) is not None
     with pytest.raises(AttributeError):

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from stagecraft.schemas import features, missing_features
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data import example_files
-from stagecraft.trainer_module.data import mixing as mixing_data
+from stagecraft.trainer_module.data import example_files, mixing as mixing_data
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainSettings

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Engine
-from stagecraft.trainer_module.parallel import cluster, strategy
-from stagecraft.trainer_module.parallel import topology as topologies
+from stagecraft.trainer_module.parallel import cluster, strategy, topology as topologies
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import events, loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings

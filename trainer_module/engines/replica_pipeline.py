@@ -19,8 +19,7 @@ from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.models.stages import functional
-from stagecraft.trainer_module.models.stages.shards import group as groups
-from stagecraft.trainer_module.models.stages.shards import vocabulary
+from stagecraft.trainer_module.models.stages.shards import group as groups, vocabulary
 from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
 from stagecraft.trainer_module.models.stages.shared_function import (
     Call,

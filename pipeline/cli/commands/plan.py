@@ -14,8 +14,7 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
-from stagecraft.trainer_module.planning.reliability.faults import Faults
-from stagecraft.trainer_module.planning.reliability.faults import parse as parse_faults
+from stagecraft.trainer_module.planning.reliability.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:

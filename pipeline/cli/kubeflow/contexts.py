@@ -38,8 +38,7 @@ def set_(name: str, **fields: Any) -> None:
 
     The first context becomes the current one.
     """
-    from stagecraft.pipeline.kubeflow.client import connection
-    from stagecraft.pipeline.kubeflow.client import contexts as stored
+    from stagecraft.pipeline.kubeflow.client import connection, contexts as stored
 
     if stdin := [field for field, value in fields.items() if value == "-"]:
         option = f"--{stdin[0].replace('_', '-')}"

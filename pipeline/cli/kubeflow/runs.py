@@ -82,8 +82,7 @@ def create(
     stagecraft kubeflow runs create quickstart -p train_epochs=20 -p train_seed=1
     stagecraft kubeflow runs create quickstart --name nightly-2026-11-22 --once
     """
-    from stagecraft.pipeline.kubeflow.client import pipelines
-    from stagecraft.pipeline.kubeflow.client import runs as of_server
+    from stagecraft.pipeline.kubeflow.client import pipelines, runs as of_server
 
     values = name_values(parameters)
     uploaded = pipelines.get(api, pipeline)
@@ -154,8 +153,7 @@ def list_(api: Api, experiment: str | None, limit: int, as_json: bool) -> None:
 @connection_options
 def show(api: Api, run_id: str, as_json: bool) -> None:
     """Show the state of RUN and of its steps, and its parameters."""
-    from stagecraft.pipeline.kubeflow.client import diagnosis, follow
-    from stagecraft.pipeline.kubeflow.client import runs as of_server
+    from stagecraft.pipeline.kubeflow.client import diagnosis, follow, runs as of_server
 
     run = of_server.get(api, run_id)
     names = follow.names(api, run)
@@ -223,9 +221,12 @@ def logs(
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
     """
-    from stagecraft.pipeline.kubeflow.client import follow, progress
-    from stagecraft.pipeline.kubeflow.client import logs as of_steps  # the Kubernetes client
-    from stagecraft.pipeline.kubeflow.client import runs as of_server
+    from stagecraft.pipeline.kubeflow.client import (
+        follow,
+        logs as of_steps,  # the Kubernetes client
+        progress,
+        runs as of_server,
+    )
 
     run = of_server.get(api, run_id)
     names = follow.names(api, run)
@@ -292,8 +293,7 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
     """Shows a run until it is over; the command's exit code."""
     from stagecraft.pipeline.cli.terminal.run_state import RunState
     from stagecraft.pipeline.cli.terminal.run_view import run_view
-    from stagecraft.pipeline.kubeflow.client import diagnosis, follow
-    from stagecraft.pipeline.kubeflow.client import runs as of_server
+    from stagecraft.pipeline.kubeflow.client import diagnosis, follow, runs as of_server
 
     patience = follow.Patience(_say_retry)
     run = patience.ask(lambda: of_server.get(api, run_id))

@@ -18,8 +18,7 @@ import kfp_server_api
 import urllib3
 from kfp.client import auth
 
-from stagecraft.pipeline.kubeflow.client import connection as connections
-from stagecraft.pipeline.kubeflow.client import errors
+from stagecraft.pipeline.kubeflow.client import connection as connections, errors
 from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 

@@ -19,8 +19,7 @@ from stagecraft.components.kubernetes.api import pod_status
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.api.objects import Objects
 from stagecraft.components.kubernetes.api.pod_status import Pod
-from stagecraft.pipeline.kubeflow.client import logs, progress, runs
-from stagecraft.pipeline.kubeflow.client import nodes as argo
+from stagecraft.pipeline.kubeflow.client import logs, nodes as argo, progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Run

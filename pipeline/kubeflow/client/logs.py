@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.api.pod_logs import Pod
-from stagecraft.pipeline.kubeflow.client import nodes as argo
-from stagecraft.pipeline.kubeflow.client import progress, runs
+from stagecraft.pipeline.kubeflow.client import nodes as argo, progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.follow import Patience

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from stagecraft.pipeline.kubeflow import document as documents
-from stagecraft.pipeline.kubeflow import linter
+from stagecraft.pipeline.kubeflow import document as documents, linter
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version

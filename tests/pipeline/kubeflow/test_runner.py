@@ -15,8 +15,7 @@ from tfx.proto import infra_validator_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
-from stagecraft.pipeline.kubeflow import document
-from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow import document, spec as specs
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings

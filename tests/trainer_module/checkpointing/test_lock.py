@@ -14,8 +14,7 @@ import pytest
 import starts
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import lease as lease_module
-from stagecraft.trainer_module.checkpointing import lock
+from stagecraft.trainer_module.checkpointing import lease as lease_module, lock
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.checkpointing.lock import locked

@@ -4,8 +4,7 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
-from catalogue.others import _Draws as Draws
-from catalogue.others import _Largest_so_far as Largest
+from catalogue.others import _Draws as Draws, _Largest_so_far as Largest
 
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout

@@ -20,8 +20,7 @@ from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages import blank, inputs
-from stagecraft.trainer_module.models.stages.shards import group as groups
-from stagecraft.trainer_module.models.stages.shards import refusal
+from stagecraft.trainer_module.models.stages.shards import group as groups, refusal
 from stagecraft.trainer_module.models.stages.shards.call import LayerCall, Weights, below
 from stagecraft.trainer_module.models.stages.shards.group import ShardGroup, Traced
 from stagecraft.trainer_module.models.stages.shards.parts import Part
