@@ -18,16 +18,15 @@ from stagecraft.schemas import lazy
 if TYPE_CHECKING:
     from stagecraft import estimator as estimator
     from stagecraft.examples_task import ExamplesTask as ExamplesTask
-    from stagecraft.fitting.devices import virtual_devices as virtual_devices
     from stagecraft.fitting.engine import TrainingEngine as TrainingEngine, engine as engine
     from stagecraft.fitting.fit import fit as fit
     from stagecraft.fitting.history import History as History
     from stagecraft.fitting.parity import Proof as Proof, check_parity as check_parity
     from stagecraft.fitting.plan import Plan as Plan, plan as plan
-    from stagecraft.objects.parallel import Parallel as Parallel
     from stagecraft.parallel_model.session import parallelize as parallelize
     from stagecraft.parallel_model.workers import connect as connect
     from stagecraft.schemas.errors import SettingError as SettingError, UserError as UserError
+    from stagecraft.topology import Parallel as Parallel, virtual_devices as virtual_devices
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task

@@ -107,7 +107,7 @@ class ExamplesTask(Task):
         Raises:
             SettingError: there is no loss, or it is not a mean over examples.
         """
-        from stagecraft.objects import losses
+        from stagecraft.objects import compiled
 
         known = copy.copy(self)
         known.loss = loss if self.loss is None else self.loss
@@ -115,7 +115,7 @@ class ExamplesTask(Task):
         if known.loss is None:
             use = "ExamplesTask(loss=...), or a compiled model"
             raise SettingError("task.loss", None, "is not set", use, shown="the loss")
-        losses.check_loss(known._keras_loss)
+        compiled.check_loss(known._keras_loss)
         return known
 
     def get_config(self) -> dict[str, Any]:
@@ -187,9 +187,9 @@ class ExamplesTask(Task):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The loss of Keras, for each example."""
-        from stagecraft.objects import losses
+        from stagecraft.objects import compiled
 
-        return losses.losses(self._keras_loss, targets, outputs, dtype)
+        return compiled.losses(self._keras_loss, targets, outputs, dtype)
 
     @functools.cached_property
     def _keras_loss(self) -> Any:
@@ -210,9 +210,9 @@ class ExamplesTask(Task):
 
 
 def _metrics_of(given: Sequence[Any]) -> tuple[Metric, ...]:
-    from stagecraft.objects import metrics
+    from stagecraft.objects import compiled
 
-    return tuple(map(metrics.made, given))
+    return tuple(map(compiled.metric, given))
 
 
 def _needed(transform_graph: str, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -2,23 +2,169 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
 import pathlib
 import tempfile
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import arguments, given, identity_transform
+from stagecraft import given
 from stagecraft.examples_task import ExamplesTask
+from stagecraft.schemas.base_settings import readable
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import local
-from stagecraft.trainer_module.settings import hyperparameters
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings, hyperparameters
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.task import Task
-    from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+
+@dataclasses.dataclass
+class Arguments:
+    """Settings that name objects, and the objects' names."""
+
+    flat: dict[str, Any]
+    """``TrainingSettings.flat()``, or a part of it."""
+    given: list[str] = dataclasses.field(default_factory=list)
+    """Names from :mod:`stagecraft.given`, for other processes."""
+
+    def put(self, setting: str, value: Any) -> None:
+        """Sets a flat setting to the name of an object; a name stays as it is."""
+        if not isinstance(value, str):
+            role = setting.removeprefix("train_").removesuffix("_name")
+            value = given.put(role, value)
+            self.given.append(value)
+        self.flat[setting] = value
+
+    def put_optimizer(self, optimizer: Any) -> None:
+        """Sets an optimizer, and its rates: those of Keras, not the defaults of the settings."""
+        from stagecraft.objects import optimizer as given_optimizer
+
+        if isinstance(optimizer, str):
+            options = given_optimizer.of_name(optimizer)
+        else:
+            options, names = given_optimizer.settings(optimizer)
+            self.given += names
+        self.flat |= {f"train_{name}": value for name, value in options.items()}
+
+    def settings(self) -> TrainingSettings:
+        """The settings.
+
+        Raises:
+            UserError: a setting is invalid.
+        """
+        with readable():
+            return TrainingSettings.from_flat(self.flat)
+
+
+def collect(
+    base: Mapping[str, Any],
+    *,
+    parallel: ParallelSettings | None,
+    model: Any,
+    optimizer: Any,
+    loss: Any,
+    schedule: Any = None,
+    **train: Any,
+) -> Arguments:
+    """The settings of a call.
+
+    Args:
+        base: flat settings that the arguments replace.
+        parallel: None: that of ``base``.
+        model: a name, a Keras model, or a function that returns one; None: that of ``base``.
+        optimizer: a name, or an optimizer of Keras; None: that of ``base``.
+        loss: a name, a loss of Keras, or a function of targets and outputs; None: that of ``base``.
+        train: fields of :class:`TrainSettings`.
+
+    Raises:
+        TypeError: a keyword is not a field of TrainSettings.
+        UserError: the optimizer cannot be made again in another process.
+    """
+    for name in train:
+        if name not in TrainSettings.model_fields:
+            near = difflib.get_close_matches(name, TrainSettings.model_fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{name} is not a setting of train:{hint}")
+    result = Arguments(dict(base))
+    if parallel is not None:
+        kept = {key: value for key, value in base.items() if not key.startswith("parallel_")}
+        own = TrainingSettings.model_construct(parallel=parallel).model_dump(include={"parallel"})
+        result.flat = kept | {f"parallel_{k}": v for k, v in own["parallel"].items()}
+    if {"steps", "epochs"} & train.keys():
+        for name in ("train_steps", "train_epochs"):
+            result.flat.pop(name, None)
+    if model is not None:
+        result.put("train_model", model if isinstance(model, str) else _built(model))
+    if loss is not None:
+        result.put("train_loss", loss)
+    if optimizer is not None:
+        result.put_optimizer(optimizer)
+    if schedule is not None:
+        result.put("train_schedule", schedule)
+    result.flat |= {f"train_{name}": value for name, value in train.items() if value is not None}
+    return result
+
+
+def _built(model: Any) -> Any:
+    """A builder for ``train.model``; it has built a Keras model once."""
+    import keras
+
+    from stagecraft.objects import model as given_model
+
+    builder = given_model.builder(model)
+    if isinstance(model, keras.Model):
+        builder()
+    return builder
+
+
+def write(folder: str | os.PathLike[str], schema_path: str) -> str:
+    """Writes the graph of the features of a TFDV schema; starts TensorFlow.
+
+    A feature with a shape stays a dense tensor, and another one is sparse.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the schema cannot be read.
+    """
+    import tensorflow as tf
+    from tensorflow_transform import TFTransformOutput, impl_helper
+    from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
+
+    from stagecraft.trainer_module.data import labels
+
+    schema = labels.read(schema_path)
+    specs = schema_utils.schema_as_feature_spec(schema).feature_spec
+    if not specs:
+        raise UserError(f"{schema_path}: has no features", file=schema_path)
+
+    def same(inputs: dict[str, Any]) -> dict[str, Any]:
+        """New tensors: TensorFlow Transform refuses an input as output."""
+        return {
+            name: tf.nest.map_structure(tf.identity, value, expand_composites=True)
+            for name, value in inputs.items()
+        }
+
+    metadata = dataset_metadata.DatasetMetadata(schema)
+    path = pathlib.Path(folder).absolute()
+    metadata_io.write_metadata(metadata, str(path / TFTransformOutput.RAW_METADATA_DIR))
+    # As TFX's Transform runs a preprocessing_fn without analyzers.
+    impl_helper.analyze_in_place(
+        same,
+        False,
+        specs,
+        impl_helper.get_type_specs_from_feature_specs(specs),
+        str(path),
+    )
+    return str(path)
+
 
 _GIVEN = "given"  # in ``custom_config``: the file of objects for other processes
 
@@ -132,7 +278,7 @@ def prepare(
     config = getattr(fn_args, "custom_config", None) or {}
     base = config.get("settings") if isinstance(config, dict) else None
     optimizer, compiled, metrics = _compiled(model, task, optimizer, loss)
-    found = arguments.collect(
+    found = collect(
         base if isinstance(base, dict) else {},
         parallel=parallel,
         model=model,
@@ -222,7 +368,7 @@ def _transform_graph(fn_args: Any) -> str:
             "TF_CONFIG schema=schema_gen.outputs['schema']",
             setting="transform_graph",
         )
-    return identity_transform.write(os.path.join(fn_args.model_run_dir, "transform_graph"), schema)
+    return write(os.path.join(fn_args.model_run_dir, "transform_graph"), schema)
 
 
 def _schema(fn_args: Any) -> str | None:

@@ -92,14 +92,11 @@ def fit(
         UserError: an argument does not fit, or a process failed.
         TypeError: Keras has no such argument; in processes, a UserError.
     """
-    if parallel is not None and not isinstance(parallel, ParallelSettings):
-        raise SettingError(
-            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
-        )
     given = dict(zip(COMPILED, (optimizer, loss, metrics, loss_weights, weighted_metrics),
                      strict=True))  # fmt: skip
     compiled = {name: value for name, value in given.items() if value is not None}
     if parallel is not None:
+        session.check_type(parallel)
         model, parallel = chosen(model, parallel, arguments.get("batch_size"), optimizer)
         session.check_settings(parallel)
     if checkpoint_dir is not None:

@@ -101,10 +101,6 @@ def check_parity(
     """
     if steps < 1:
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
-    if not isinstance(parallel, ParallelSettings):
-        raise SettingError(
-            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
-        )
     session.check_settings(parallel)
     parts = parallel.parts * (1 if capabilities(parallel.strategy).in_step else parallel.workers)
     if parts * parallel.model_parts == 1 and not jobs(parallel):

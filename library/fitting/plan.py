@@ -93,10 +93,7 @@ def plan(
         UserError: the model cannot be cut so, the devices are too few, or a stage does not fit into
             the memory of its device.
     """
-    if not isinstance(parallel, ParallelSettings):
-        raise SettingError(
-            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
-        )
+    session.check_type(parallel)
     with process_state.restored():
         built = _built(model, input_shape)
         wanted = settings(parallel, batch_size, optimizer)

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from stagecraft import given
-from stagecraft.objects.keras_names import near
+from stagecraft.objects.compiled import near
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries

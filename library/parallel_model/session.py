@@ -84,10 +84,6 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
         UserError: a setting does not fit, or the machine lacks the devices.
     """
     parallel = ParallelSettings() if parallel is None else parallel
-    if not isinstance(parallel, ParallelSettings):
-        raise SettingError(
-            "parallel", type(parallel).__name__, "is not a Parallel", "stagecraft.Parallel(…)"
-        )
     check_settings(parallel)
     parallel, devices = connected(parallel)
     if builds(model):
@@ -150,12 +146,20 @@ _HONOURED = frozenset(
 """Settings that this function applies or checks."""
 
 
+def check_type(parallel: Any) -> None:
+    """Refuses what is no ``Parallel``."""
+    if not isinstance(parallel, ParallelSettings):
+        kind = type(parallel).__name__
+        raise SettingError("parallel", kind, "is not a Parallel", "stagecraft.Parallel(…)")
+
+
 def check_settings(parallel: ParallelSettings) -> None:
     """Refuses settings that would have no effect.
 
     Raises:
-        SettingError: as said.
+        SettingError: as said, or these are no settings.
     """
+    check_type(parallel)
     if not capabilities(parallel.strategy).divides_calls:
         fitting = [each.name for each in registries.STRATEGIES.entries() if each.divides_calls]
         raise SettingError(

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from tfx.types import artifact_utils, channel_utils, standard_artifacts
 
-from stagecraft import identity_transform
+from stagecraft import training
 from stagecraft.components import import_transform_graph
 from stagecraft.components.import_transform_graph import Executor, ImportTransformGraph
 from stagecraft.trainer_module.models.initial_weights.source import TRANSFORM_GRAPH
@@ -25,7 +25,7 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
     schema.write_text(SCHEMA)
     graph = tmp_path / "model" / "assets.extra" / TRANSFORM_GRAPH
     graph.mkdir(parents=True)
-    identity_transform.write(graph, str(schema))
+    training.write(graph, str(schema))
     return tmp_path / "model"
 
 

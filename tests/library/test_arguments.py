@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import stagecraft as sc
-from stagecraft import arguments
+from stagecraft import training
 from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError, UserError
 
 
 def collected(**more: Any) -> dict[str, Any]:
     none = {"parallel": None, "model": None, "optimizer": None, "loss": None}
-    return arguments.collect({"parallel_stages": 4, "train_steps": 3}, **(none | more)).flat
+    return training.collect({"parallel_stages": 4, "train_steps": 3}, **(none | more)).flat
 
 
 @pytest.mark.parametrize(
@@ -76,5 +76,5 @@ def test_refusals():
     with pytest.raises(TypeError, match="batch_size"):
         collected(batchsize=3)
     with pytest.raises(UserError) as invalid:
-        arguments.Arguments({"train_batch_size": "many"}).settings()
+        training.Arguments({"train_batch_size": "many"}).settings()
     assert invalid.value.setting == "train.batch_size"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.objects import metrics
+from stagecraft.objects import compiled
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.metric import Mean
 
@@ -45,7 +45,7 @@ def value(metric: Any, outputs: np.ndarray, targets: np.ndarray) -> float:
     ],
 )
 def test_names(name, outputs, targets, expected):
-    found = metrics.made(name)
+    found = compiled.metric(name)
     theirs = expected()
     theirs.update_state(np.reshape(targets, [COUNT, -1]), outputs)
     # Keras adds up float32 over the examples: 64 roundings of 6e-8 each.
@@ -58,21 +58,21 @@ def test_objects_and_functions():
         return tf.abs(tf.cast(targets, outputs.dtype) - outputs)
 
     top = keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top_2")
-    found = metrics.made(top)
+    found = compiled.metric(top)
     top.update_state(THREE, SOFTMAX)
     assert (found.name, found.higher_is_better) == ("top_2", True)
     assert value(found, SOFTMAX, THREE) == pytest.approx(float(top.result()))
-    own = metrics.made(distance)
+    own = compiled.metric(distance)
     assert (own.name, own.higher_is_better) == ("distance", False)
     assert value(own, SHARES, ONE) == pytest.approx(np.abs(ONE - SHARES[:, 0]).mean(), rel=1e-6)
     ours = Mean("ours", distance)
-    assert metrics.made(ours) is ours
+    assert compiled.metric(ours) is ours
 
 
 @pytest.mark.parametrize("given", ["nothing", "Precision", 3, keras.metrics.Precision()])
 def test_refusals(given):
     with pytest.raises(SettingError) as error:
-        metrics.made(given)
+        compiled.metric(given)
     assert error.value.setting == "task.metrics"
 
 
@@ -91,7 +91,7 @@ assert not context.context()._initialized
 
 def test_names_are_as_in_a_history_of_keras():
     given = ["Accuracy", "ACC", keras.metrics.MeanSquaredError, keras.losses.Huber(delta=2.0)]
-    names = [metrics.made(each).name for each in given]
+    names = [compiled.metric(each).name for each in given]
     assert names == ["accuracy", "acc", "mean_squared_error", "huber_loss"]
 
 
@@ -101,11 +101,11 @@ def test_a_mean_that_is_reset_otherwise_is_refused():
             """Keeps the sums of earlier epochs."""
 
     with pytest.raises(SettingError) as error:
-        metrics.made(Kept(keras.losses.mean_squared_error, name="kept"))
+        compiled.metric(Kept(keras.losses.mean_squared_error, name="kept"))
     assert error.value.value == "kept"
 
 
 def test_a_loss_as_a_metric():
     outputs, targets = DRAW.normal(size=[2, COUNT, 1]) * 3
-    found = value(metrics.made(keras.losses.Huber(delta=2.0)), outputs, targets)
+    found = value(compiled.metric(keras.losses.Huber(delta=2.0)), outputs, targets)
     assert found == pytest.approx(float(keras.losses.Huber(delta=2.0)(targets, outputs)), rel=1e-6)

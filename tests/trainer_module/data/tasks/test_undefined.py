@@ -14,7 +14,7 @@ from stagecraft.components.evaluator import results
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.components.evaluator.evaluation import number, short
 from stagecraft.components.report.pages import charts, formats, training_text
-from stagecraft.objects import metrics as keras_like
+from stagecraft.objects import compiled as keras_like
 from stagecraft.pipeline.local import summary
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.data.tasks.counts import MeanIoU, Ratio
@@ -51,7 +51,7 @@ def test_it_is_a_number_where_it_is_defined():
     assert AUC().result(PERFECT) == 1
     # Residuals 1; labels 1, 2, 3 with a sum of squared deviations of 2.
     assert R2().result(np.array([1.0, 6.0, 14.0, 3.0])) == pytest.approx(0.5)
-    assert keras_like.made("mae").result(np.zeros(2)) == 0  # as in Keras
+    assert keras_like.metric("mae").result(np.zeros(2)) == 0  # as in Keras
 
 
 def evaluations(aucs, losses):

@@ -1,10 +1,27 @@
-"""Logical CPU devices, for topologies of several devices on a machine without GPUs."""
+"""The settings of a topology, as ``stagecraft.Parallel``, and logical devices for it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.base_settings import readable
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel.devices import configure_devices
-from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+
+class Parallel(ParallelSettings):
+    """The topology of a training: the settings of ``parallel:``.
+
+    Raises:
+        UserError: a setting is invalid, or two of them exclude each other.
+    """
+
+    if not TYPE_CHECKING:  # mypy reads the fields
+
+        def __init__(self, **settings: Any):
+            with readable("parallel"):
+                super().__init__(**settings)
 
 
 def virtual_devices(count: int) -> None:
