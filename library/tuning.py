@@ -10,18 +10,79 @@ import pathlib
 import shutil
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import search_space, training
+from stagecraft import training
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.settings import hyperparameters
 from stagecraft.trainer_module.training import record
 
 if TYPE_CHECKING:
     from keras_tuner.engine.base_tuner import BaseTuner
 
     from stagecraft.trainer_module.data.tasks.task import Task
+
+
+_RANGE = ("min", "max", "log", "step")
+
+Space = Mapping[str, Any]
+"""Setting, such as ``parallel.stages`` -> a list of values, or a range ``{min, max}`` with ``log:
+true`` or a ``step``."""
+
+
+def parse(space: Any) -> Any:
+    """``keras_tuner.HyperParameters`` of a space.
+
+    Args:
+        space: a mapping from settings to values or ranges; or ``HyperParameters``, whose names
+            without a dot are for the user's own code.
+
+    Raises:
+        SettingError: a name is not a setting, or the values are neither a list nor a range.
+    """
+    import keras_tuner
+
+    if isinstance(space, keras_tuner.HyperParameters):
+        hyperparameters.values({"values": space.values})
+        return space
+    if not isinstance(space, Mapping) or not space:
+        use = "a mapping such as {parallel.stages: [1, 2]}"
+        raise SettingError("space", space, "is not a search space", use, shown=repr(space))
+    found = keras_tuner.HyperParameters()
+    for name, values in space.items():
+        hyperparameters.check(name)
+        try:
+            _add(found, name, values)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, SettingError):
+                raise
+            raise SettingError(f"space.{name}", values, f"is refused: {error}") from error
+    return found
+
+
+def _add(found: Any, name: str, values: Any) -> None:
+    if isinstance(values, Mapping):
+        _add_range(found, name, values)
+    elif isinstance(values, Sequence) and not isinstance(values, str) and values:
+        found.Choice(name, list(values))
+    else:
+        use = "a list such as [1, 2], or a range such as {min: 0.001, max: 0.1, log: true}"
+        raise SettingError(f"space.{name}", values, "is neither a list nor a range", use)
+
+
+def _add_range(found: Any, name: str, values: Mapping[str, Any]) -> None:
+    unknown = sorted(values.keys() - {*_RANGE})
+    if unknown or not {"min", "max"} <= values.keys():
+        use = "min and max, with log: true or a step"
+        raise SettingError(f"space.{name}", dict(values), "is not a range", use)
+    least, most, step = values["min"], values["max"], values.get("step")
+    whole = all(isinstance(each, int) for each in (least, most))
+    add = found.Int if whole else found.Float
+    more = {} if step is None else {"step": step}
+    add(name, least, most, sampling="log" if values.get("log") else "linear", **more)
+
 
 CONFIG = "tune"
 """In ``custom_config``: keyword arguments of :func:`tuner_fn`."""
@@ -47,7 +108,7 @@ class TunerFnResult(NamedTuple):
 def tuner_fn(
     fn_args: Any,
     *,
-    space: search_space.Space | None = None,
+    space: Space | None = None,
     trials: int | None = None,
     algorithm: str | None = None,
     seed: int | None = None,
@@ -85,7 +146,7 @@ def tuner_fn(
     options = {"algorithm": "random_search", "seed": 0, "directory": fn_args.working_dir}
     options |= config.get(CONFIG) or {}
     options |= {name: value for name, value in given.items() if value is not None}
-    found, folder = search_space.parse(options.pop("space", None)), options.pop("directory")
+    found, folder = parse(options.pop("space", None)), options.pop("directory")
     search = [options.pop(name, None) for name in ("algorithm", "trials", "seed")]
     folder = pathlib.Path(folder).absolute()
     of_trial = functools.partial(_of_trial, fn_args, folder, options)

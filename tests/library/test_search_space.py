@@ -3,12 +3,12 @@
 import keras_tuner
 import pytest
 
-from stagecraft import search_space
+from stagecraft import tuning
 from stagecraft.schemas.errors import SettingError
 
 
 def test_a_mapping():
-    found = search_space.parse(
+    found = tuning.parse(
         {
             "parallel.stages": [1, 2],
             "train.optimizer": ["sgd", "adam"],
@@ -33,8 +33,8 @@ def test_keras_tuners_own():
     given = keras_tuner.HyperParameters()
     given.Int("units", 8, 64)
     given.Choice("parallel.stages", [1, 2])
-    assert search_space.parse(given) is given
+    assert tuning.parse(given) is given
     given.Choice("parallel.stagse", [1, 2])
     with pytest.raises(SettingError) as error:
-        search_space.parse(given)
+        tuning.parse(given)
     assert error.value.suggestion == "parallel.stages"
