@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from stagecraft.fitting.history import plain
-from stagecraft.fitting.work import COMPILED, Work, chosen
+from stagecraft.fitting.work import Work, chosen, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
 from stagecraft.schemas.errors import SettingError
@@ -131,8 +131,6 @@ def engine(
         UserError: an argument does not fit, the topology has several processes, or TensorFlow has
             already started without the logical devices of ``virtual_devices``.
     """
-    given = dict(zip(COMPILED, (optimizer, loss, metrics, loss_weights, weighted_metrics),
-                     strict=True))  # fmt: skip
     if parallel is not None and local.is_local(parallel):
         raise SettingError(
             "parallel.workers",
@@ -142,7 +140,7 @@ def engine(
         )
     if parallel is not None:
         model, parallel = chosen(model, parallel, None, optimizer)
-    compiled = {name: value for name, value in given.items() if value is not None}
+    compiled = compiled_with(optimizer, loss, metrics, loss_weights, weighted_metrics)
     work = Work(model, parallel, compiled, seed)
     with work.seeded():
         placed = work.placed()

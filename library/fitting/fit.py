@@ -14,7 +14,7 @@ import tensorflow as tf
 from stagecraft.fitting import processes
 from stagecraft.fitting.backup import Backup
 from stagecraft.fitting.history import History
-from stagecraft.fitting.work import COMPILED, Work, chosen
+from stagecraft.fitting.work import Work, chosen, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import acts_on_batches, is_built
 from stagecraft.schemas.errors import SettingError
@@ -92,9 +92,7 @@ def fit(
         UserError: an argument does not fit, or a process failed.
         TypeError: Keras has no such argument; in processes, a UserError.
     """
-    given = dict(zip(COMPILED, (optimizer, loss, metrics, loss_weights, weighted_metrics),
-                     strict=True))  # fmt: skip
-    compiled = {name: value for name, value in given.items() if value is not None}
+    compiled = compiled_with(optimizer, loss, metrics, loss_weights, weighted_metrics)
     if parallel is not None:
         session.check_type(parallel)
         model, parallel = chosen(model, parallel, arguments.get("batch_size"), optimizer)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from stagecraft import copies
 from stagecraft.fitting import processes
-from stagecraft.fitting.work import COMPILED, Work
+from stagecraft.fitting.work import Work, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
 from stagecraft.schemas.errors import SettingError, UserError
@@ -110,8 +110,7 @@ def check_parity(
             "is one device, which is what a topology is compared with",
             "a Parallel with replicas, stages or accumulate",
         )
-    given = dict(zip(COMPILED, (optimizer, loss, None, loss_weights, None), strict=True))
-    compiled = {name: value for name, value in given.items() if value is not None}
+    compiled = compiled_with(optimizer, loss, None, loss_weights, None)
     if isinstance(model, keras.Layer):
         session.check_precision(parallel, model)
     batches = _batches(x, y, sample_weight, batch_size, steps)

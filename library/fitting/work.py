@@ -19,8 +19,11 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
-COMPILED = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
-"""Arguments of ``compile`` that functions of this package take."""
+
+def compiled_with(*values: Any) -> dict[str, Any]:
+    """Arguments of ``compile`` in the order of its signature, those that are not None."""
+    names = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
 @dataclasses.dataclass
