@@ -43,7 +43,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages import alike, functional
 from stagecraft.trainer_module.models.stages.shards import group as groups
 from stagecraft.trainer_module.models.stages.shards.call import Weights
 from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
@@ -885,15 +885,12 @@ def _frozen(model: Any) -> Iterator[None]:
         yield
 
 
-_PURE = ("keras", "keras_hub", "stagecraft")
-"""Packages whose layers compute by their arguments and weights."""
-
-
 def _is_pure(layer: Any) -> bool:
-    package = type(layer).__module__.partition(".")[0]
     own_code = is_replaced(layer) or isinstance(layer, keras.layers.Lambda)
     # In 16 bits, the constants that TensorFlow folds in a function would be seen.
-    return package in _PURE and not own_code and tf.as_dtype(layer.compute_dtype).size > 2
+    return (
+        alike.is_trusted(type(layer)) and not own_code and tf.as_dtype(layer.compute_dtype).size > 2
+    )
 
 
 def _in_a_row(

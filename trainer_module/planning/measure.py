@@ -111,7 +111,7 @@ def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
 
 
 def _noise(model: keras.Model, examples: int) -> Nest:
-    specs = inputs.specs(inputs.of(model), examples)
+    specs = inputs.specs(inputs.sized(model), examples)
     return inputs.noise(specs, np.random.default_rng(0))
 
 

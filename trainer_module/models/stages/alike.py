@@ -5,8 +5,8 @@ same graph. Names, seeds and the values of weights do not count. The key reads w
 not its ``get_config``, which omits what callers change after the layer was made: an activation, a
 ``call``, low-rank adapters.
 
-Code from outside Keras and Stagecraft may compute by anything, such as its name or a global
-counter. A model that contains such a layer or function has no key.
+Code from outside Keras, KerasHub and Stagecraft may compute by anything, such as its name or a
+global counter. A model that contains such a layer or function has no key.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from stagecraft.trainer_module.models.stages import functional
 Key = tuple[Any, ...]
 """Hashable."""
 
-_TRUSTED = ("keras", "stagecraft")
+TRUSTED = ("keras", "keras_hub", "stagecraft")
 """Packages whose layers compute by what they hold alone."""
 
-_CONTAINERS = ("builtins", "collections", "tensorflow", *_TRUSTED)
+_CONTAINERS = ("builtins", "collections", "tensorflow", *TRUSTED)
 """Packages whose lists and dictionaries are nothing but what they contain."""
 
 _SKIPPED = frozenset(
@@ -101,7 +101,7 @@ class _Reader:
             return self._of_known(self._places, value)
         if isinstance(value, types.FunctionType):
             # Not __module__, which functools.wraps copies.
-            if _is_from(value.__globals__.get("__name__", ""), _TRUSTED):
+            if _is_from(value.__globals__.get("__name__", ""), TRUSTED):
                 return value
             raise _Unknown
         if isinstance(value, types.MethodType):
@@ -114,7 +114,7 @@ class _Reader:
             return str(value.dtype), value.shape, value.tobytes()
         if isinstance(value, type) and is_trusted(value):
             return value
-        if isinstance(value, types.ModuleType) and _is_from(value.__name__, _TRUSTED):
+        if isinstance(value, types.ModuleType) and _is_from(value.__name__, TRUSTED):
             return value  # the backend of a seed generator
         if is_trusted(type(value)):
             return self._object(value)
@@ -163,8 +163,8 @@ def _is_named(value: Any) -> bool:
 
 
 def is_trusted(kind: type) -> bool:
-    """Whether a class is of Keras or Stagecraft."""
-    return _is_from(kind.__module__, _TRUSTED)
+    """Whether a class is of a trusted package."""
+    return _is_from(kind.__module__, TRUSTED)
 
 
 def _is_from(module: str, packages: Sequence[str]) -> bool:

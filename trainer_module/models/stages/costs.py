@@ -18,8 +18,13 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.models.stages import alike, blank, functional, graph_operations
-from stagecraft.trainer_module.models.stages.inputs import specs
+from stagecraft.trainer_module.models.stages import (
+    alike,
+    blank,
+    functional,
+    graph_operations,
+    inputs as model_inputs,
+)
 from stagecraft.trainer_module.models.stages.operations import Operation
 
 
@@ -94,6 +99,8 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
     uses = Counter(id(variable) for stage in stages for variable in stage.variables)
     known: dict[Any, _Traced] = {}
     for stage in stages:
+        if model_inputs.are_open(model_inputs.of(stage)):
+            model_inputs.note(stage, tf.nest.map_structure(_of_example, inputs))
         key = alike.key(stage)
         if key is None:
             traced = _traced(stage, inputs)
@@ -124,6 +131,10 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
     return costs
 
 
+def _of_example(tensor: Any) -> keras.KerasTensor:
+    return keras.KerasTensor(tensor.shape[1:], tf.as_dtype(tensor.dtype).name)
+
+
 class _Traced(NamedTuple):
     """What the graph of a stage says of all stages that compute the same."""
 
@@ -138,7 +149,7 @@ def _traced(stage: keras.Model, inputs: Nest) -> _Traced:
         outputs,
         {
             "flops": graph_operations.flops(graph.get_operations()),
-            "activation_bytes": _activation_bytes(stage, graph),
+            "activation_bytes": _activation_bytes(stage, inputs, graph),
             "kind": _kind(graph, stage.trainable_variables),
             "operations": tuple(graph_operations.operations(graph, weights)),
         },
@@ -154,10 +165,10 @@ def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest, list[Any]]:
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
         if blank.are_blank(model.variables):
-            concrete = blank.trace(model.variables, call, specs(inputs, 1))
+            concrete = blank.trace(model.variables, call, model_inputs.specs(inputs, 1))
         else:
             function = tf.function(call, autograph=False)
-            concrete = function.get_concrete_function(specs(inputs, 1))
+            concrete = function.get_concrete_function(model_inputs.specs(inputs, 1))
     weights = concrete.graph.inputs[len(tf.nest.flatten(inputs)) :]
     return concrete.graph, concrete.structured_outputs, weights
 
@@ -183,10 +194,10 @@ def _frozen(model: keras.Model) -> int:
     return _count(list(variables.values()))
 
 
-def _activation_bytes(model: keras.Model, graph: Any) -> int:
+def _activation_bytes(model: keras.Model, inputs: Nest, graph: Any) -> int:
     """Bytes of all layers' outputs; an upper bound if the layers are unreadable."""
     if not functional.obstacle(model):
-        return functional.activation_bytes(model)
+        return functional.activation_bytes(model, inputs)
     return sum(
         graph_operations.elements(output.shape) * output.dtype.size
         for operation in graph.get_operations()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -76,6 +77,9 @@ def outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]:
     ]
     if not unknown:
         return {}
+    layers = [*map(id, model.layers)]
+    if _outputs.get(model, (None,))[0] == layers:
+        return _outputs[model][1]
     result: dict[str, list[tuple[str, int | None]]] = {}
 
     def watched(layer: Any, call: Any) -> Any:
@@ -92,7 +96,13 @@ def outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]:
         tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(
             inputs.specs(inputs.of(model), 2)
         )
+    _outputs[model] = layers, result
     return result
+
+
+_outputs: weakref.WeakKeyDictionary[keras.Model, tuple[list[int], Any]]
+_outputs = weakref.WeakKeyDictionary()
+"""Model -> ids of its layers, and what :func:`outputs` has found: planning asks it many times."""
 
 
 @contextlib.contextmanager
@@ -132,9 +142,31 @@ def call_bytes(node: Any) -> int:
     return 0 if isinstance(inner, Carry) else tensor_bytes(list(node.outputs))
 
 
-def activation_bytes(model: keras.Model) -> int:
-    """Bytes of all layers' outputs for one example: about what a backward pass needs."""
-    return sum(map(call_bytes, computed(model)))
+def activation_bytes(model: keras.Model, given: Any = None) -> int:
+    """Bytes of all layers' outputs for one example: about what a backward pass needs.
+
+    Args:
+        given: symbolic inputs, if the model's own leave sizes open.
+    """
+    if given is None or not inputs.are_open(model.inputs):
+        return sum(map(call_bytes, computed(model)))
+    total = 0
+
+    def measured(operation: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal total
+            made = operation.compute_output_spec(*args, **kwargs)
+            if isinstance(operation, keras.Model) and not obstacle(operation):
+                total += activation_bytes(operation, args[0])
+            elif not isinstance(operation, Carry):
+                total += tensor_bytes(made)
+            return made
+
+        return call
+
+    symbols = [keras.KerasTensor(x.shape, x.dtype) for x in tf.nest.flatten(given)]
+    model._run_through_graph(symbols, measured)  # private; Keras computes shapes so
+    return total
 
 
 def have_gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,7 +13,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 
 _noted: weakref.WeakKeyDictionary[keras.Model, Nest] = weakref.WeakKeyDictionary()
-"""Model -> its inputs; only a model with a visible graph knows them by itself."""
+"""Model -> its inputs; a model with a visible graph knows them by itself, but not all sizes."""
 
 
 def note(model: keras.Model, specs: Nest) -> None:
@@ -36,6 +37,29 @@ def of(model: keras.Model) -> Nest:
     if "input_shape" not in config:
         raise LookupError(f"the inputs of {model.name} are not known; call the model once")
     return _of_shapes(config["input_shape"])
+
+
+def are_open(inputs: Nest) -> bool:
+    """Whether a size is not known, but for the number of examples."""
+    return any(None in tensor.shape[1:] for tensor in tf.nest.flatten(inputs))
+
+
+def sized(model: keras.Model) -> Nest:
+    """As :func:`of`, but for costs: sizes that the model leaves open are those noted."""
+    own, noted = of(model), tf.nest.flatten(_noted.get(model, ()))
+    symbols = tf.nest.flatten(own)
+    if not are_open(own) or len(symbols) != len(noted):
+        return own
+    pairs = list(zip(symbols, noted, strict=True))
+    if not all(_fits(symbol.shape, known.shape) for symbol, known in pairs):
+        return own
+    filled = [keras.KerasTensor(known.shape, symbol.dtype) for symbol, known in pairs]
+    return tf.nest.pack_sequence_as(own, filled)
+
+
+def _fits(shape: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    sizes = zip(shape[1:], other[1:], strict=False)
+    return len(shape) == len(other) and all(a in (None, b) for a, b in sizes)
 
 
 def _of_shapes(shapes: Any) -> Nest:

@@ -182,7 +182,7 @@ class ModelShards:
             with groups.active(group), random_scope(step, rows), self.dividing(model, weights):
                 return model(given, training=True)
 
-        specs = inputs.specs(inputs.of(model), _EXAMPLES)
+        specs = inputs.specs(inputs.sized(model), _EXAMPLES)
         blank.trace(model.variables, call, specs)
 
     def divided(self, layer: Any, own: Callable[..., Any], weights: Weights) -> Callable[..., Any]:

@@ -70,7 +70,7 @@ class _Trace:
     def run(self, shards: ModelShards) -> None:
         """Traces the pieces, and so chooses how shards divide them."""
         variables = {id(each): each for piece in self._pieces for each in piece.variables}
-        given = inputs.specs(inputs.of(self._pieces[0]), 1)
+        given = inputs.specs(inputs.sized(self._pieces[0]), 1)
         blank.trace(list(variables.values()), lambda hidden: self._call(shards, hidden), given)
 
     def _call(self, shards: ModelShards, hidden: Nest) -> Nest:
