@@ -33,14 +33,18 @@ class Placement:
             SettingError: ``parallel.cuts`` names no units.
         """
         self.units, opened = _units(model, parallel.model_parts)
+        opened = opened or [model] * parallel.remat
         self.stages = _stages(model, self.units, parallel)
         """Of each unit."""
         self.stage_of: dict[int, int] = {}
         """Id of a variable -> stage; a variable of several stages is in the first."""
-        placed = [(each, _views(each, self.units, self.stages)) for each in opened]
+        placed = [
+            (each, _views(each, self.units, self.stages, parallel.remat)) for each in opened
+        ]
         self.views = [(each, views) for each, views in placed if views]
         """A model, and its parts that a stage computes in a row, as models, each with its stage.
-        The units of other models are called one by one."""
+        With remat, a part is a segment of a stage. The units of other models are called one by
+        one."""
         for unit, stage in zip(self.units, self.stages, strict=True):
             for variable in getattr(unit, "variables", ()):
                 self.stage_of.setdefault(id(variable), stage)
@@ -109,7 +113,7 @@ def _stages(model: Any, units: Sequence[Any], parallel: ParallelSettings) -> lis
 
 
 def _views(
-    model: Any, units: Sequence[Any], stages: Sequence[int]
+    model: Any, units: Sequence[Any], stages: Sequence[int], remat: bool
 ) -> list[tuple[keras.Model, int]]:
     # The graph of a Sequential may change.
     if isinstance(model, keras.Sequential) or not isinstance(model, keras.Model):
@@ -131,7 +135,12 @@ def _views(
     if not legal.issuperset(ends):
         return []
     models = partition.split(model, ends)
-    return list(zip(models, [stages[first], *(stages[place + 1] for place in last)], strict=True))
+    of_models = [stages[first], *(stages[place + 1] for place in last)]
+    return [
+        (part, stage)
+        for each, stage in zip(models, of_models, strict=True)
+        for part in (partition.segments(each) if remat else [each])
+    ]
 
 
 def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:

@@ -7,8 +7,9 @@ neither the graph nor the time to make it grows by the layers times the parts.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -58,6 +59,30 @@ class PackedWeights:
         self._calls: collections.Counter[Any] = collections.Counter()
         self._gradients: dict[int, Packed] = {}
         """Id of a packed weight -> how its gradient is packed."""
+        self._turns: collections.Counter[Any] = collections.Counter()
+        self._last: dict[Any, tf.Tensor] = {}
+
+    @contextlib.contextmanager
+    def in_turn(self, kind: str, caller: Any, part: int) -> Iterator[list[Any]]:
+        """In the block, a call waits for that of the part before on the same device.
+
+        What a pass needs for itself is there once for each device, not for each part.
+
+        Args:
+            kind: of the call, such as ``backward``.
+
+        Yields:
+            A list that gets the results of the call.
+        """
+        self._turns[kind, id(caller), part] += 1
+        key = kind, id(caller), self.replicas[part], self._turns[kind, id(caller), part]
+        last, made = self._last.get(key), list[Any]()
+        if last is not None and last.graph is not tf.compat.v1.get_default_graph():
+            last = None  # of a branch
+        with tf.control_dependencies([] if last is None else [last]):
+            yield made
+        if made:
+            self._last[key] = made[0]
 
     def take(
         self, variables: Sequence[keras.Variable], part: int, devices: Sequence[Sequence[str]]
@@ -250,34 +275,36 @@ class Traces:
                 if not scope.trained.isdisjoint(earlier):
                     raise UnsharedError
                 keep = weights.records and not remat
-                made = function.shared(packed, *given, keep=keep)
+                with weights.in_turn("forward", self, part) as passed:
+                    made = function.shared(packed, *given, keep=keep)
+                    passed += made.results
             results = function.results
 
-            def backward(*incoming: tf.Tensor | None) -> list[Any]:
+            def backward(*upstream: tf.Tensor | None) -> list[Any]:
                 if record.could_possibly_record():
                     raise pins.SecondDerivativeError
                 with tf.device(device):
                     arrived = [
                         None if x is None else tf.identity(tf.convert_to_tensor(x))
-                        for x in incoming
+                        for x in upstream
                     ]
                     unused = frozenset(k for k in results.differentiable if arrived[k] is None)
-                    used, again = function, made
-                    if remat or unused:
-                        # A function takes zeros for what nobody uses. The weights behind it would
-                        # then seem to have a gradient, and zero times infinity is NaN.
-                        known = recomputation.arrival(arrived)
-                        late = [recomputation.after(known, each) for each in copies]
-                        with context.restored():
-                            used = find(variables, unused)
-                            again = used.shared(packed, rows, late, earlier)
                     floats = [k for k, each in enumerate(copies) if each.dtype.is_floating]
                     first = 0 if rows is None else len(rows)
-                    gradients = again.gradients(
-                        [arrived[k] for k in used.passing],
-                        weights.trained(variables, packed, scope.trained),
-                        [first + k for k in floats],
-                    )
+                    trained = weights.trained(variables, packed, scope.trained)
+                    with weights.in_turn("backward", self, part) as passed:
+                        used, again = function, made
+                        if remat or unused:
+                            # A function takes zeros for what nobody uses. The weights behind it
+                            # would then seem to have a gradient, and zero times infinity is NaN.
+                            known = recomputation.arrival(arrived)
+                            late = [recomputation.after(known, each) for each in copies]
+                            with context.restored():
+                                used = find(variables, unused)
+                                again = used.shared(packed, rows, late, earlier)
+                        incoming = [arrived[k] for k in used.passing]
+                        gradients = again.gradients(incoming, trained, [first + k for k in floats])
+                        passed += [*gradients.weights.variants, *gradients.arguments]
                 of_copies = dict(zip(floats, gradients.arguments, strict=True))
                 return [
                     *map(of_copies.get, range(len(copies))),

@@ -62,7 +62,7 @@ class StageCost:
     input_bytes: int
     """Bytes from the stage before."""
     activation_bytes: int
-    """Bytes of all layers' outputs: about what a backward pass needs."""
+    """Bytes of the values that stay until the backward pass."""
     output_bytes: int
     """Bytes to the next stage."""
     output_tensors: int
@@ -144,20 +144,22 @@ class _Traced(NamedTuple):
 
 
 def _traced(stage: keras.Model, inputs: Nest) -> _Traced:
-    graph, outputs, weights = _trace(stage, inputs)
+    concrete = _trace(stage, inputs)
+    graph = concrete.graph
+    weights = graph.inputs[len(tf.nest.flatten(inputs)) :]
     return _Traced(
-        outputs,
+        concrete.structured_outputs,
         {
             "flops": graph_operations.flops(graph.get_operations()),
-            "activation_bytes": _activation_bytes(stage, inputs, graph),
+            "activation_bytes": _activation_bytes(stage, inputs, concrete),
             "kind": _kind(graph, stage.trainable_variables),
             "operations": tuple(graph_operations.operations(graph, weights)),
         },
     )
 
 
-def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest, list[Any]]:
-    """The graph of one example in inference, its outputs, and its inputs that are weights."""
+def _trace(model: keras.Model, inputs: Nest) -> Any:
+    """The concrete function of one example in inference; its last inputs are weights."""
 
     def call(values: Nest) -> Nest:
         return model(values, training=False)
@@ -165,12 +167,9 @@ def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest, list[Any]]:
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
         if blank.are_blank(model.variables):
-            concrete = blank.trace(model.variables, call, model_inputs.specs(inputs, 1))
-        else:
-            function = tf.function(call, autograph=False)
-            concrete = function.get_concrete_function(model_inputs.specs(inputs, 1))
-    weights = concrete.graph.inputs[len(tf.nest.flatten(inputs)) :]
-    return concrete.graph, concrete.structured_outputs, weights
+            return blank.trace(model.variables, call, model_inputs.specs(inputs, 1))
+        function = tf.function(call, autograph=False)
+        return function.get_concrete_function(model_inputs.specs(inputs, 1))
 
 
 def _layer_names(model: keras.Model) -> list[str]:
@@ -194,16 +193,29 @@ def _frozen(model: keras.Model) -> int:
     return _count(list(variables.values()))
 
 
-def _activation_bytes(model: keras.Model, inputs: Nest, graph: Any) -> int:
-    """Bytes of all layers' outputs; an upper bound if the layers are unreadable."""
-    if not functional.obstacle(model):
-        return functional.activation_bytes(model, inputs)
-    return sum(
-        graph_operations.elements(output.shape) * output.dtype.size
-        for operation in graph.get_operations()
-        if operation.type not in graph_operations.MOVES
-        for output in operation.outputs
-    )
+def _activation_bytes(model: keras.Model, inputs: Nest, concrete: Any) -> int:
+    """Bytes that the gradient takes of what a call computes.
+
+    Where the gradient is not known, or keeps lists, as loops do, at least all layers' outputs.
+    """
+    if functional.obstacle(model):
+        outputs = sum(
+            graph_operations.elements(output.shape) * output.dtype.size
+            for operation in concrete.graph.get_operations()
+            if operation.type not in graph_operations.MOVES
+            for output in operation.outputs
+        )
+    else:
+        outputs = functional.activation_bytes(model, inputs)
+    try:
+        # Not public: the functions that TensorFlow makes for a tape.
+        _, backward = concrete._delayed_rewrite_functions.forward_backward()
+    except (LookupError, ValueError):  # an operation without a gradient
+        return outputs
+    taken = [each for each in backward.captured_inputs if tf.is_symbolic_tensor(each)]
+    if any(each.dtype in (tf.variant, tf.resource) for each in taken):
+        return outputs
+    return graph_operations.kept_bytes(concrete.graph, taken, len(tf.nest.flatten(inputs)))
 
 
 def _kind(graph: Any, trained: Sequence[Any]) -> str:

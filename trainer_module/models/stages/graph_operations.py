@@ -35,6 +35,28 @@ COPIES = frozenset((
 """Of ``MOVES``, those that read and write all values of their outputs."""
 
 
+_VIEWS = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StopGradient"))
+"""Operations whose output is the memory of their first input."""
+
+
+def kept_bytes(graph: Any, kept: Iterable[Any], inputs: int) -> int:
+    """Bytes of some values of a graph that depend on its first ``inputs`` inputs.
+
+    Views of one value count once; the inputs themselves do not count.
+    """
+    of_data = {each.ref() for each in graph.inputs[:inputs]}
+    for operation in graph.get_operations():  # each after those that it depends on
+        if any(each.ref() in of_data for each in operation.inputs):
+            of_data |= {each.ref() for each in operation.outputs}
+    values = {}
+    for value in kept:
+        while value.op.type in _VIEWS:
+            value = value.op.inputs[0]
+        if value.ref() in of_data and value.op.type != "Placeholder":
+            values[value.ref()] = elements(value.shape) * value.dtype.size
+    return sum(values.values())
+
+
 def flops(listed: Iterable[Any]) -> int:
     """Floating-point operations of some operations, including the functions that they call."""
     return sum(_flops(operation) for operation in _called(listed))

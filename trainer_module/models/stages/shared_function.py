@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-# Not public; what tf.custom_gradient uses.
-from tensorflow.python.eager import record
+# Not public: what tf.custom_gradient and the gradients of functions use.
+from tensorflow.python.eager import backprop_util, record
+from tensorflow.python.eager.polymorphic_function import concrete_function
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import gradients_util
 
 Group = tuple[str, Sequence[int]]
 """A device, and the places of the tensors on it; no device: that of the block."""
@@ -249,9 +252,7 @@ class _Trace:
         return list(inference.call_flat(*self._inputs(given)))
 
     def _keep(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        # Not public: the two functions that a tape uses.
-        pair = self._concrete._delayed_rewrite_functions.forward_backward(self._passing)
-        forward, self.backward = pair
+        forward, self.backward = _pair(self._concrete, self._passing)
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
@@ -277,6 +278,56 @@ class _Trace:
         if key not in self._gradients:
             self._gradients[key] = _Gradient(self, kept, groups, wanted)
         return self._gradients[key](kept, incoming)
+
+
+def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
+    """The function that also returns what its gradient takes, and the gradient.
+
+    As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
+    ``concrete_function.py``), but a gradient that needs the shape of a value takes the shape alone.
+    """
+    functions = concrete._delayed_rewrite_functions
+    graph = functions._func_graph
+    outputs = [each for each in graph.outputs[:passing] if backprop_util.IsTrainable(each)]
+
+    def gradient(*incoming: tf.Tensor) -> Any:
+        with tf.device(None):
+            return gradients_util._GradientsHelper(
+                outputs, graph.inputs, grad_ys=incoming, src_graph=graph
+            )
+
+    with graph.as_default():
+        backward = _BackwardGraph(graph)
+        func_graph.func_graph_from_py_func(
+            backward.name,
+            gradient,
+            args=[],
+            kwargs={},
+            signature=[tf.TensorSpec(each.shape, each.dtype) for each in outputs],
+            func_graph=backward,
+        )
+        known = set(map(id, graph.outputs))
+        for each in backward.external_captures:
+            if getattr(each, "graph", None) is graph and id(each) not in known:
+                graph.outputs.append(each)
+                known.add(id(each))
+        pair: tuple[Any, Any] = concrete_function._create_forward_backward_with_graph(
+            functions._attrs, graph, backward
+        )
+    return pair
+
+
+class _BackwardGraph(func_graph.FuncGraph):
+    """The graph of a gradient, which does not take a value for its shape."""
+
+    def __init__(self, forward: Any):
+        super().__init__(f"__backward_{forward.name}")
+        self._forward = forward
+
+    def _create_op_internal(self, op_type: str, inputs: Any, *rest: Any, **options: Any) -> Any:
+        of_shape = op_type in ("Rank", "Shape", "Size") and inputs[0].graph is self._forward
+        graph = self._forward if of_shape else super()
+        return graph._create_op_internal(op_type, inputs, *rest, **options)
 
 
 class _Gradient:
