@@ -137,17 +137,24 @@ def chosen(
     if not isinstance(model, keras.Layer):
         raise session.refused_model(model)
     wanted = settings(parallel, batch_size or 32, optimizer)
-    return model, automatic.resolved(wanted, lambda: model).settings.parallel
+    found = automatic.resolved(wanted, lambda: model).settings.parallel
+    return model, found.model_copy(update={"schedule": parallel.schedule})
 
 
 def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> TrainingSettings:
-    """Settings that a planner reads: the numbers of a training, and its optimizer's slots."""
+    """Settings that a planner reads: the numbers of a training, and its optimizer's slots.
+
+    Keras computes the loss of a whole batch. So all microbatches go forward before one goes back.
+    """
     known = {entry.name for entry in registries.OPTIMIZERS.entries()}
     name = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
     name = name.lower() if name.lower() in known else "adamw"
+    known = parallel.definite.model_dump()
+    if "schedule" not in parallel.model_fields_set and known["virtual_stages"] == 1:
+        known["schedule"] = "gpipe"
     return TrainingSettings.model_validate(
         {
             "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},
-            "parallel": parallel.definite.model_dump(),
+            "parallel": known,
         }
     )

@@ -38,9 +38,7 @@ class Placement:
         """Of each unit."""
         self.stage_of: dict[int, int] = {}
         """Id of a variable -> stage; a variable of several stages is in the first."""
-        placed = [
-            (each, _views(each, self.units, self.stages, parallel.remat)) for each in opened
-        ]
+        placed = [(each, _views(each, self.units, self.stages, parallel.remat)) for each in opened]
         self.views = [(each, views) for each, views in placed if views]
         """A model, and its parts that a stage computes in a row, as models, each with its stage.
         With remat, a part is a segment of a stage. The units of other models are called one by

@@ -27,7 +27,9 @@ class StagePlan:
     """Bytes between the first shard and each other one in a forward pass of one example."""
     memory_bytes: int
     """Bytes on its device: weights; gradients and optimizer slots of trained weights; activations
-    of the microbatches that it holds."""
+    of the microbatches that it holds; and"""
+    pass_bytes: int = 0
+    """bytes that a backward pass takes for itself."""
     share: float
     """Share of the time of all stages."""
     backward_share: float

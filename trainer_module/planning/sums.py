@@ -203,6 +203,6 @@ def _range_maxima(values: Sequence[float]) -> np.ndarray:
 
 
 def segments(lengths: np.ndarray) -> np.ndarray:
-    """Segments of stages that recompute activations: about the square root of their pieces."""
-    found: np.ndarray = np.array([math.isqrt(size) or 1 for size in range(int(lengths.max()) + 1)])
+    """Segments of stages of so many pieces that recompute activations: see ``partition``."""
+    found = np.array([1 + math.isqrt(max(size - 1, 0)) for size in range(int(lengths.max()) + 1)])
     return found[lengths]

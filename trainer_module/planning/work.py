@@ -29,6 +29,12 @@ from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
+_OF_SEGMENT = 1.7
+"""Bytes that the backward pass of a segment takes, by those of its activations."""
+
+_OF_ACTIVATIONS = 0.5
+"""Bytes of gradients in the backward pass of a stage, by those of its activations."""
+
 
 class Work:
     """The pieces of a model under the settings of a training, with their times for one example.
@@ -206,6 +212,12 @@ class Work:
         found: list[float] = (fixed + np.array(self._held(degrees)) * each).tolist()
         return found
 
+    def pass_bytes(self, degrees: Degrees, starts: Sequence[int]) -> list[float]:
+        """Those of :meth:`sizes` that a backward pass of each part takes for itself."""
+        begins, ends = self._bounds(starts)
+        found: list[float] = self._of_pass(degrees, begins, ends).tolist()
+        return found
+
     def _held(self, degrees: Degrees) -> tuple[int, ...]:
         """Microbatches that each part holds."""
         order, microbatches = degrees.schedule, degrees.microbatches
@@ -213,14 +225,15 @@ class Work:
 
     def weight_bytes(self, degrees: Degrees, begin: Any, end: Any) -> np.ndarray:
         """Bytes of weights, and of everything that training keeps for each."""
-        # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of
-        # gradients, slots, averages.
+        # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, sums of
+        # gradients before and after an addition, slots, averages.
         sums = self.sums(degrees.shards)
         half = 0.5 if self.settings.parallel.precision.startswith("mixed") else 0
         slots = float(self._slots)
         if degrees.zero:  # with a slice of each weight
             slots = (slots + 1) / degrees.replicas
-        copies = 1.0 + (degrees.accumulate * degrees.microbatches > 1)
+        parts = degrees.accumulate * degrees.microbatches
+        copies = 1.0 + 2 * (parts > 1)
         copies += slots + self._averages
         return self._width * (
             (1 + half) * sums.parameters(begin, end)
@@ -234,16 +247,30 @@ class Work:
         sums, rows = self.sums(degrees.shards), self.rows(degrees)
         # Activations without a backward pass exist for one microbatch, and one piece, at a time.
         fixed = self.weight_bytes(degrees, begin, end) + rows * sums.passing(begin, end)
+        fixed = fixed + self._of_pass(degrees, begin, end)
         trains = end > sums.first
         begin = np.minimum(np.maximum(begin, sums.first), end)
         incoming = sums.inputs[begin]
-        activations = sums.activations(begin, end)
         if not degrees.remat:
-            return fixed, rows * trains * (incoming + activations)
-        # Remat keeps the inputs of about sqrt(n) segments, and all activations of one segment.
-        count = segments(end - begin)
-        kept = sums.output_bytes(begin, end) / count
-        return fixed + rows * activations / count, rows * trains * (incoming + kept)
+            return fixed, rows * trains * (incoming + sums.activations(begin, end))
+        # Remat keeps the inputs of the segments.
+        kept = sums.output_bytes(begin, end) / segments(end - begin)
+        return fixed, rows * trains * (incoming + kept)
+
+    def _of_pass(self, degrees: Degrees, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Bytes that a backward pass of stages of these pieces takes, besides what is held.
+
+        That is a segment with remat, and gradients that wait for those of the weights. The factors
+        are measured (``benchmarks/planning/memory.py``).
+        """
+        sums, rows = self.sums(degrees.shards), self.rows(degrees)
+        begin = np.minimum(np.maximum(begin, sums.first), end)
+        activations = rows * sums.activations(begin, end)
+        if degrees.remat:
+            return _OF_SEGMENT * activations / segments(end - begin)
+        # One pass of the whole batch gives back activations while it goes.
+        parts = degrees.accumulate * degrees.microbatches
+        return (_OF_ACTIVATIONS if parts > 1 else 0.0) * activations
 
     @property
     def _width(self) -> int:
@@ -372,9 +399,9 @@ class Work:
         times, sums = self.passes(degrees, starts), self.sums(1)
         plans = []
         bounds = itertools.pairwise([0, *starts, len(self.pieces)])
-        sizes = self.sizes(degrees, starts)
-        for (begin, end), memory, forward, back in zip(
-            bounds, sizes, times.forward, times.backward, strict=True
+        sizes, own = self.sizes(degrees, starts), self.pass_bytes(degrees, starts)
+        for (begin, end), memory, of_pass, forward, back in zip(
+            bounds, sizes, own, times.forward, times.backward, strict=True
         ):
             pieces = self.pieces[begin:end]
             plans.append(
@@ -390,6 +417,7 @@ class Work:
                     split_parameters=self._split_parameters(degrees, begin, end),
                     shard_bytes=sum(p.shard_bytes for p in pieces) if degrees.shards > 1 else 0,
                     memory_bytes=round(memory),
+                    pass_bytes=round(of_pass),
                     share=(forward + back) / times.work,
                     backward_share=back / ((forward + back) or 1),
                     forward_seconds=forward if in_seconds else None,
