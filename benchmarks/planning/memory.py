@@ -100,10 +100,10 @@ def measure(
     schedule = {"schedule": "1f1b"} if engine == "Trainer" else {}
     plan = sc.plan(lambda: transformer(args), sc.Parallel(**given, **schedule),
                    batch_size=args.batch, optimizer="adam")  # fmt: skip
-    own = [stage.pass_bytes for stage in plan.stages]
     predicted = sum(stage.memory_bytes for stage in plan.stages)
-    if microbatches == 1:  # one stage computes at a time
-        predicted -= sum(own) - max(own)
+    own = sorted(stage.pass_bytes for stage in plan.stages)
+    at_once = 1 if microbatches == 1 else min(args.stages, os.cpu_count() or 1)
+    predicted -= sum(own[:-at_once])  # of passes that wait for a core
     predicted /= 1e6
 
     rng = np.random.default_rng(0)

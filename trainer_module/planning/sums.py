@@ -110,12 +110,13 @@ class Sums:
             for trained in (False, True)
         }
         self.inputs = np.array([*(piece.input_bytes for piece in pieces), 0], float)
+        self.shared = np.array([*(piece.shared_bytes for piece in pieces), 0], float)
         self.outputs = np.array([piece.output_bytes for piece in pieces], float)
         self._outputs = _cumulative(self.outputs)
         held = [self._part(p.activation_bytes, p.split_activation_bytes) for p in pieces]
         self._activations = _cumulative(held)
-        frozen = [p.input_bytes + size for p, size in zip(pieces, held, strict=True)]
-        self._passing = _range_maxima(frozen[: self.first])
+        passing = [piece.input_bytes + piece.output_bytes for piece in pieces]
+        self._passing = _range_maxima(passing[: self.first])
         self._shard_bytes = _cumulative([piece.shard_bytes for piece in pieces])
         self._uses: dict[Tied, np.ndarray] = {}
         for weight in dict.fromkeys(tied for piece in pieces for tied in piece.tied):

@@ -167,10 +167,10 @@ class Work:
         Without that, a range never takes less than one inside it. So longer parts are never worse.
         """
         sums, held = self.sums(degrees.shards), self._held(degrees)
-        incoming = self.rows(degrees) * sums.inputs
+        shared = self.rows(degrees) * sums.shared
         reached = 0
         for part in range(degrees.parts):
-            received = incoming[max(reached, sums.first)]
+            received = shared[max(reached, sums.first)]
             sizes = fixed[reached] + held[part] * np.maximum(each[reached] - received, 0)
             reached = int(np.flatnonzero(sizes <= most)[-1])
             if reached == len(self.pieces):
@@ -250,12 +250,12 @@ class Work:
         fixed = fixed + self._of_pass(degrees, begin, end)
         trains = end > sums.first
         begin = np.minimum(np.maximum(begin, sums.first), end)
-        incoming = sums.inputs[begin]
         if not degrees.remat:
-            return fixed, rows * trains * (incoming + sums.activations(begin, end))
+            activations = sums.shared[begin] + sums.activations(begin, end)
+            return fixed, rows * trains * activations
         # Remat keeps the inputs of the segments.
         kept = sums.output_bytes(begin, end) / segments(end - begin)
-        return fixed, rows * trains * (incoming + kept)
+        return fixed, rows * trains * (sums.inputs[begin] + kept)
 
     def _of_pass(self, degrees: Degrees, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Bytes that a backward pass of stages of these pieces takes, besides what is held.

@@ -77,19 +77,19 @@ def sizes(model: keras.Model, **given: Any) -> list[int]:
 def test_memory_without_gradients_slots_and_activations():
     model = frozen(4, 0, 1)
     # In front: the weights; of one example at a time, what goes into a layer and comes out of it.
-    # Behind: weight, gradient, momentum; what comes in, and what two layers give.
-    expected = [2 * WEIGHTS + 32 * 2 * ROW, 2 * 3 * WEIGHTS + 32 * 3 * ROW]
+    # Behind: weight, gradient, momentum; what comes into two layers.
+    expected = [2 * WEIGHTS + 32 * 2 * ROW, 2 * 3 * WEIGHTS + 32 * 2 * ROW]
     assert sizes(model, stages=2, cuts="layer1") == expected
-    # Microbatches: sums of gradients; one is held at the end, none in front.
-    expected = [2 * WEIGHTS + 8 * 2 * ROW, 2 * 4 * WEIGHTS + 8 * 3 * ROW]
+    # Microbatches: sums of gradients, gradients of a pass; one is held at the end, none in front.
+    expected = [2 * WEIGHTS + 8 * 2 * ROW, 2 * 5 * WEIGHTS + 8 * (2 + 1) * ROW]
     assert sizes(model, stages=2, cuts="layer1", microbatches=4) == expected
     (whole,) = sizes(model, strategy="one_device")
-    assert whole == 4 * WEIGHTS + 2 * 2 * WEIGHTS + 32 * (2 + 3) * ROW
+    assert whole == 4 * WEIGHTS + 2 * 2 * WEIGHTS + 32 * (2 + 2) * ROW
 
 
 def test_frozen_layers_behind_keep_their_activations():
     (whole,) = sizes(frozen(2, 1), strategy="one_device")
-    assert whole == 2 * WEIGHTS + 2 * WEIGHTS + 32 * 3 * ROW
+    assert whole == 2 * WEIGHTS + 2 * WEIGHTS + 32 * 2 * ROW
 
 
 def test_gradients_alone_are_summed():

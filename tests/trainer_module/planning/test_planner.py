@@ -74,13 +74,14 @@ def sizes(**given: Any) -> list[int]:
 
 def test_memory_is_weights_and_what_the_schedule_holds():
     row = 4 * WIDTH  # of one example, in or out of a layer
-    # Two layers each: weight, gradient, its sum, momentum; in: one row, activations: two.
+    # Two layers each: weight, gradient, two sums, momentum; two inputs. A pass has gradients.
+    fixed = 2 * 5 * WEIGHTS + 8 * row
     held = [2, 1]
-    expected = [2 * 4 * WEIGHTS + count * 8 * 3 * row for count in held]
+    expected = [fixed + count * 8 * 2 * row for count in held]
     assert sizes(stages=2, microbatches=4) == expected
-    expected = [2 * 4 * WEIGHTS + 4 * 8 * 3 * row] * 2
+    expected = [fixed + 4 * 8 * 2 * row] * 2
     assert sizes(stages=2, microbatches=4, schedule="gpipe") == expected
-    expected = [2 * 3 * WEIGHTS + 32 * 3 * row] * 2
+    expected = [2 * 3 * WEIGHTS + 32 * 2 * row] * 2
     assert sizes(stages=2) == expected
 
 
@@ -99,7 +100,8 @@ def test_remat_takes_less():
         [stage.memory_bytes for stage in make(model, settings(stages=2, remat=remat)).stages]
         for remat in (False, True)
     )
-    assert all(two < 0.6 * one for one, two in zip(plain, less, strict=True))
+    # On logical CPUs, both stages together take 0.49 of it, at different times.
+    assert all(0.5 < two / one < 0.65 for one, two in zip(plain, less, strict=True))
 
 
 def test_the_cap_moves_the_cuts():
@@ -228,7 +230,7 @@ def test_pieces_are_really_timed():
 
 
 # Eight layers of 1024 x 1024: with gradient and momentum 12.6 MB each, which is 101 MB together.
-LARGE: dict[str, Any] = {"memory_mb": 80}
+LARGE: dict[str, Any] = {"memory_mb": 100}
 
 
 def large() -> keras.Model:
@@ -281,7 +283,7 @@ def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there():
 def test_what_the_rules_refuse_is_not_suggested():
     given = settings(strategy="mirrored", replicas=2, batch_size=2)
     assert make(chain(4), given, available=8).suggestion is None
-    named = settings(stages=2, cuts="layer0", microbatches=4, memory_mb=130)
+    named = settings(stages=2, cuts="layer0", microbatches=4, memory_mb=150)
     better = make(large(), named, available=2).suggestion
     assert better and better.cuts == "auto"
 

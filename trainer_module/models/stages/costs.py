@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ from stagecraft.trainer_module.models.stages import (
     inputs as model_inputs,
 )
 from stagecraft.trainer_module.models.stages.operations import Operation
+
+
+_log = logging.getLogger(__name__)
 
 
 class Times(NamedTuple):
@@ -62,7 +66,7 @@ class StageCost:
     input_bytes: int
     """Bytes from the stage before."""
     activation_bytes: int
-    """Bytes of the values that stay until the backward pass."""
+    """Bytes of the values that stay until the backward pass: inputs, and what layers compute."""
     output_bytes: int
     """Bytes to the next stage."""
     output_tensors: int
@@ -71,6 +75,8 @@ class StageCost:
     """The weights that other stages use as well; they are among ``parameters``."""
     kind: str
     """Equal for stages with the same operations on the same shapes, forward and backward."""
+    shared_bytes: int = 0
+    """Bytes of inputs that stay, and are outputs that stay of the stage before."""
     split_parameters: int = 0
     """The part of ``parameters`` that ``parallel.shards`` divides; of it,"""
     split_trainable: int = 0
@@ -98,6 +104,7 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
     costs = []
     uses = Counter(id(variable) for stage in stages for variable in stage.variables)
     known: dict[Any, _Traced] = {}
+    before = [False] * len(tf.nest.flatten(inputs))
     for stage in stages:
         if model_inputs.are_open(model_inputs.of(stage)):
             model_inputs.note(stage, tf.nest.map_structure(_of_example, inputs))
@@ -108,6 +115,10 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
             key = key, alike.specs_key(inputs)
             traced = known[key] = known.get(key) or _traced(stage, inputs)
         names = _layer_names(stage)
+        sizes = [functional.tensor_bytes(each) for each in tf.nest.flatten(inputs)]
+        triples = [*zip(sizes, traced.kept.inputs, before, strict=True)]
+        before = traced.kept.outputs
+        own = sum(size for size, is_kept, was_kept in triples if is_kept and not was_kept)
         costs.append(
             StageCost(
                 first=names[0],
@@ -116,7 +127,9 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
                 parameters=stage.count_params(),
                 trainable=_count(stage.trainable_variables),
                 frozen=_frozen(stage),
-                input_bytes=functional.tensor_bytes(inputs),
+                input_bytes=sum(sizes),
+                activation_bytes=traced.kept.inside + own,
+                shared_bytes=sum(size for size, is_kept, _ in triples if is_kept) - own,
                 output_bytes=functional.tensor_bytes(traced.outputs),
                 output_tensors=len(tf.nest.flatten(traced.outputs)),
                 tied=tuple(
@@ -139,34 +152,35 @@ class _Traced(NamedTuple):
     """What the graph of a stage says of all stages that compute the same."""
 
     outputs: Nest
+    kept: graph_operations.Kept
     costs: dict[str, Any]
     """Fields of a :class:`StageCost`."""
 
 
 def _traced(stage: keras.Model, inputs: Nest) -> _Traced:
-    concrete = _trace(stage, inputs)
+    concrete = _trace(stage, inputs, training=False)
     graph = concrete.graph
     weights = graph.inputs[len(tf.nest.flatten(inputs)) :]
     return _Traced(
         concrete.structured_outputs,
+        _kept(stage, inputs, graph),
         {
             "flops": graph_operations.flops(graph.get_operations()),
-            "activation_bytes": _activation_bytes(stage, inputs, concrete),
             "kind": _kind(graph, stage.trainable_variables),
             "operations": tuple(graph_operations.operations(graph, weights)),
         },
     )
 
 
-def _trace(model: keras.Model, inputs: Nest) -> Any:
-    """The concrete function of one example in inference; its last inputs are weights."""
+def _trace(model: keras.Model, inputs: Nest, *, training: bool) -> Any:
+    """The concrete function of one example; its last inputs are weights."""
 
     def call(values: Nest) -> Nest:
-        return model(values, training=False)
+        return model(values, training=training)
 
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
-        if blank.are_blank(model.variables):
+        if training or blank.are_blank(model.variables):
             return blank.trace(model.variables, call, model_inputs.specs(inputs, 1))
         function = tf.function(call, autograph=False)
         return function.get_concrete_function(model_inputs.specs(inputs, 1))
@@ -193,29 +207,32 @@ def _frozen(model: keras.Model) -> int:
     return _count(list(variables.values()))
 
 
-def _activation_bytes(model: keras.Model, inputs: Nest, concrete: Any) -> int:
-    """Bytes that the gradient takes of what a call computes.
+def _kept(model: keras.Model, inputs: Nest, graph: Any) -> graph_operations.Kept:
+    """What the gradient of a call in training takes.
 
-    Where the gradient is not known, or keeps lists, as loops do, at least all layers' outputs.
+    Where the gradient is not known, or keeps lists, as loops do: all layers' outputs.
     """
+    count = len(tf.nest.flatten(inputs))
+    try:
+        concrete = _trace(model, inputs, training=True)
+        # Not public: the functions that TensorFlow makes for a tape.
+        _, backward = concrete._delayed_rewrite_functions.forward_backward()
+        taken = [each for each in backward.captured_inputs if tf.is_symbolic_tensor(each)]
+        if not any(each.dtype in (tf.variant, tf.resource) for each in taken):
+            outputs = tf.nest.flatten(concrete.structured_outputs)
+            return graph_operations.kept(concrete.graph, taken, count, outputs)
+    except Exception as error:  # of an operation without a gradient, or whatever a layer raises
+        _log.debug("%s: what its gradient takes is not known: %s", model.name, error)
     if functional.obstacle(model):
-        outputs = sum(
+        size = sum(
             graph_operations.elements(output.shape) * output.dtype.size
-            for operation in concrete.graph.get_operations()
+            for operation in graph.get_operations()
             if operation.type not in graph_operations.MOVES
             for output in operation.outputs
         )
     else:
-        outputs = functional.activation_bytes(model, inputs)
-    try:
-        # Not public: the functions that TensorFlow makes for a tape.
-        _, backward = concrete._delayed_rewrite_functions.forward_backward()
-    except (LookupError, ValueError):  # an operation without a gradient
-        return outputs
-    taken = [each for each in backward.captured_inputs if tf.is_symbolic_tensor(each)]
-    if any(each.dtype in (tf.variant, tf.resource) for each in taken):
-        return outputs
-    return graph_operations.kept_bytes(concrete.graph, taken, len(tf.nest.flatten(inputs)))
+        size = functional.activation_bytes(model, inputs)
+    return graph_operations.Kept(size, [False] * count, [True] * len(graph.outputs))
 
 
 def _kind(graph: Any, trained: Sequence[Any]) -> str:

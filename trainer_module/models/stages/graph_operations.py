@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.models.stages.operations import Operation
 
@@ -39,22 +39,42 @@ _VIEWS = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StopGradien
 """Operations whose output is the memory of their first input."""
 
 
-def kept_bytes(graph: Any, kept: Iterable[Any], inputs: int) -> int:
-    """Bytes of some values of a graph that depend on its first ``inputs`` inputs.
+class Kept(NamedTuple):
+    """What the gradient of a graph takes, of one example."""
 
-    Views of one value count once; the inputs themselves do not count.
+    inside: int
+    """Bytes that the graph computes."""
+    inputs: list[bool]
+    """Which of the inputs."""
+    outputs: list[bool]
+    """Which of the outputs; their bytes are inside."""
+
+
+def kept(graph: Any, taken: Iterable[Any], inputs: int, outputs: Iterable[Any]) -> Kept:
+    """Sizes of what a gradient takes; views of one value count once.
+
+    Args:
+        taken: by the gradient. What depends neither on the inputs nor on random numbers, such as
+            weights, counts not.
+        inputs: number of the graph's first inputs that are data.
     """
-    of_data = {each.ref() for each in graph.inputs[:inputs]}
+    data = graph.inputs[:inputs]
+    of_data = {each.ref() for each in data}
     for operation in graph.get_operations():  # each after those that it depends on
-        if any(each.ref() in of_data for each in operation.inputs):
+        is_drawn = "Random" in operation.type
+        if is_drawn or any(each.ref() in of_data for each in operation.inputs):
             of_data |= {each.ref() for each in operation.outputs}
-    values = {}
-    for value in kept:
-        while value.op.type in _VIEWS:
-            value = value.op.inputs[0]
-        if value.ref() in of_data and value.op.type != "Placeholder":
-            values[value.ref()] = elements(value.shape) * value.dtype.size
-    return sum(values.values())
+    values = {each.ref(): each for each in map(_whole, taken) if each.ref() in of_data}
+    is_input = [values.pop(each.ref(), None) is not None for each in data]
+    size = sum(elements(each.shape) * each.dtype.size for each in values.values())
+    return Kept(size, is_input, [_whole(each).ref() in values for each in outputs])
+
+
+def _whole(value: Any) -> Any:
+    """The value that a value is a view of."""
+    while value.op.type in _VIEWS:
+        value = value.op.inputs[0]
+    return value
 
 
 def flops(listed: Iterable[Any]) -> int:

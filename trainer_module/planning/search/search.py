@@ -196,8 +196,13 @@ class Search:
             if work.memory == math.inf or work.fits(degrees, starts):
                 yield degrees, starts
                 return
-        if self._named is None and (moved := work.moved(levers[-1])) is not None:
-            yield levers[-1], moved
+        if self._named is not None:
+            return
+        # The last takes the fewest activations, the first the fewest sums of gradients.
+        for degrees in dict.fromkeys((levers[0], levers[-1])):
+            if (moved := work.moved(degrees)) is not None:
+                yield degrees, moved
+                return
 
     def _shares(self, degrees: Degrees, starts: Sequence[int]) -> bool:
         """Whether the engine surely accepts the shards, see ``shards.refusal``.
