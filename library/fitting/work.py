@@ -149,12 +149,12 @@ def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> Tra
     known = {entry.name for entry in registries.OPTIMIZERS.entries()}
     name = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
     name = name.lower() if name.lower() in known else "adamw"
-    known = parallel.definite.model_dump()
-    if "schedule" not in parallel.model_fields_set and known["virtual_stages"] == 1:
-        known["schedule"] = "gpipe"
+    topology = parallel.definite.model_dump()
+    if "schedule" not in parallel.model_fields_set and topology["virtual_stages"] == 1:
+        topology["schedule"] = "gpipe"
     return TrainingSettings.model_validate(
         {
             "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},
-            "parallel": known,
+            "parallel": topology,
         }
     )

@@ -286,8 +286,8 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
     As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
     ``concrete_function.py``), but a gradient that needs the shape of a value takes the shape alone.
     """
-    functions = concrete._delayed_rewrite_functions
-    graph = functions._func_graph
+    functions: Any = concrete._delayed_rewrite_functions
+    graph: Any = functions._func_graph
     outputs = [each for each in graph.outputs[:passing] if backprop_util.IsTrainable(each)]
 
     def gradient(*incoming: tf.Tensor) -> Any:
@@ -307,10 +307,10 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
             func_graph=backward,
         )
         known = set(map(id, graph.outputs))
-        for each in backward.external_captures:
-            if getattr(each, "graph", None) is graph and id(each) not in known:
-                graph.outputs.append(each)
-                known.add(id(each))
+        symbolic = filter(tf.is_symbolic_tensor, backward.external_captures)
+        graph.outputs += [
+            each for each in symbolic if each.graph is graph and id(each) not in known
+        ]
         pair: tuple[Any, Any] = concrete_function._create_forward_backward_with_graph(
             functions._attrs, graph, backward
         )
@@ -325,9 +325,9 @@ class _BackwardGraph(func_graph.FuncGraph):
         self._forward = forward
 
     def _create_op_internal(self, op_type: str, inputs: Any, *rest: Any, **options: Any) -> Any:
-        of_shape = op_type in ("Rank", "Shape", "Size") and inputs[0].graph is self._forward
-        graph = self._forward if of_shape else super()
-        return graph._create_op_internal(op_type, inputs, *rest, **options)
+        if op_type in ("Rank", "Shape", "Size") and inputs[0].graph is self._forward:
+            return self._forward._create_op_internal(op_type, inputs, *rest, **options)
+        return super()._create_op_internal(op_type, inputs, *rest, **options)
 
 
 class _Gradient:
