@@ -82,6 +82,7 @@ PLAN = (
     Benchmark("engine/shards", "Memory and time of shards", 10),
     Benchmark("planning/planner", "The planner against measured stages", 25, ("--rounds 5",)),
     Benchmark("planning/planner_papers", "The cost model against papers", 5),
+    Benchmark("planning/memory", "The memory that a plan predicts", 15),
     Benchmark("planning/search", "The search for a topology", 15),
     Benchmark("planning/auto", "The topology that the search takes", 45, ("--rounds 2",)),
     Benchmark(

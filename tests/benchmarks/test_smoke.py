@@ -81,6 +81,10 @@ RUNS = {
         "--model airbench_2_2_2 --set train.batch_size=16",
         rf"^whitening +accuracy {NUMBER} +- recipe [+]?{NUMBER} .* +seconds / recipe {NUMBER} \(",
     ),
+    "memory": (
+        "--blocks 1 --width 8 --length 8 --batch 4 --microbatches 2",
+        rf"^Keras's fit +2 +on +\d+ +\d+ +{NUMBER}$",
+    ),
     "remat": (
         "--model cnn --batch 4 --microbatches 1",
         r"^ +less .* \d+ of \d+ arrays differ",

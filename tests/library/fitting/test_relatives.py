@@ -123,6 +123,45 @@ def test_a_plan(model):
     assert caught.value.setting == "input_shape"
 
 
+def texts() -> keras.Model:
+    ids, mask = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="bool")
+    hidden = keras.layers.Embedding(9, 8)(ids)
+    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden, key_mask=mask)
+    return keras.Model({"ids": ids, "mask": mask}, keras.layers.Dense(9)(hidden))
+
+
+def test_sizes_that_a_model_leaves_open():
+    parallel = sc.Parallel(strategy="grid", stages=2)
+    with pytest.raises(sc.SettingError) as caught:
+        sc.plan(texts, parallel, "2xT4-16GB")
+    assert (caught.value.setting, caught.value.suggestion) == ("input_shape", "input_shape=(1024,)")
+    short, long = (sc.plan(texts, parallel, "2xT4-16GB", input_shape=(n,)) for n in (32, 64))
+    flops = [sum(stage.flops for stage in each.stages) for each in (short, long)]
+    kept = [sum(stage.activation_bytes for stage in each.stages) for each in (short, long)]
+    assert 2 < flops[1] / flops[0] < 4 and 2 < kept[1] / kept[0] < 4
+    model = texts()
+    names = [each.name for each in model.inputs]
+    by_name = dict.fromkeys(names, (64,))
+    found = sc.plan(model, parallel, "2xT4-16GB", input_shape=by_name)
+    assert [each.flops for each in found.stages] == [each.flops for each in long.stages]
+    with pytest.raises(sc.SettingError) as caught:
+        sc.plan(texts(), parallel, "2xT4-16GB", input_shape={names[0]: (64,)})
+    assert caught.value.setting == "input_shape"
+
+
+def test_a_plan_of_a_function_makes_no_weights():
+    def large() -> keras.Model:
+        given = keras.Input((20_000,))
+        hidden = keras.layers.Dense(20_000)(given)
+        return keras.Model(given, keras.layers.Dense(10)(hidden))
+
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    before = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    found = sc.plan(large, sc.Parallel(strategy="grid", stages=2), "2xA100-40GB")
+    assert sum(stage.parameters for stage in found.stages) > 4e8
+    assert tf.config.experimental.get_memory_info("CPU:0")["peak"] - before < 1e7
+
+
 def test_more_virtual_stages_than_the_model_has_parts():
     parallel = sc.Parallel(
         strategy="grid", stages=2, virtual_stages=4, microbatches=4, virtual_devices=2

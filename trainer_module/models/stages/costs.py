@@ -28,7 +28,6 @@ from stagecraft.trainer_module.models.stages import (
 )
 from stagecraft.trainer_module.models.stages.operations import Operation
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -136,3 +136,25 @@ def test_what_takes_tensors_of_the_graph_around_it_is_open():
         return given
 
     in_graph(run)
+
+
+def test_a_gradient_takes_no_value_for_its_shape():
+    """That of ``a + b`` of unknown sizes has to know both shapes, and neither value."""
+
+    def added(weights: Any, rows: Any) -> Any:
+        return rows @ weights[0] + weights[1], [0]
+
+    def run() -> Any:
+        rows = tf.zeros([tf.random.uniform([], 2, 3, tf.int32), 5])
+        assert rows.shape[0] is None
+        packed = Packed.of([tf.eye(5), tf.ones([5])], [("", [0, 1])])
+        call = Shared(added, "CPU")(packed, rows)
+        assert call.kept is not None
+        floats = [each for each in call.kept.specs.values() if each.dtype.is_floating]
+        assert [each.shape.as_list() for each in floats if each.shape.rank == 2].count(
+            [None, 5]
+        ) == 1  # rows, for the gradient of the matrix
+        return call.gradients([tf.ones_like(call.results)], [("", [0, 1])], [0]).arguments
+
+    [found] = in_graph(run)
+    np.testing.assert_equal(found.numpy(), np.ones([2, 5]))
