@@ -297,7 +297,7 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
             )
 
     with graph.as_default():
-        backward = _BackwardGraph(graph)
+        backward: Any = func_graph.FuncGraph(f"__backward_{graph.name}")
         func_graph.func_graph_from_py_func(
             backward.name,
             gradient,
@@ -306,6 +306,7 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
             signature=[tf.TensorSpec(each.shape, each.dtype) for each in outputs],
             func_graph=backward,
         )
+        _take_shapes(graph, backward)
         known = set(map(id, graph.outputs))
         symbolic = filter(tf.is_symbolic_tensor, backward.external_captures)
         graph.outputs += [
@@ -317,17 +318,22 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
     return pair
 
 
-class _BackwardGraph(func_graph.FuncGraph):
-    """The graph of a gradient, which does not take a value for its shape."""
-
-    def __init__(self, forward: Any):
-        super().__init__(f"__backward_{forward.name}")
-        self._forward = forward
-
-    def _create_op_internal(self, op_type: str, inputs: Any, *rest: Any, **options: Any) -> Any:
-        if op_type in ("Rank", "Shape", "Size") and inputs[0].graph is self._forward:
-            return self._forward._create_op_internal(op_type, inputs, *rest, **options)
-        return super()._create_op_internal(op_type, inputs, *rest, **options)
+def _take_shapes(graph: Any, backward: Any) -> None:
+    """Makes a gradient take the shapes of those values of which it needs nothing else."""
+    for value, inside in list(backward.captures):
+        uses = inside.consumers()
+        is_own = tf.is_symbolic_tensor(value) and value.graph is graph
+        if not is_own or {op.type for op in uses} != {"Shape"}:
+            continue
+        for dtype in {op.outputs[0].dtype for op in uses}:
+            shape = backward.capture(tf.shape(value, dtype))
+            found = [op.outputs[0] for op in uses if op.outputs[0].dtype == dtype]
+            for each, consumer in [(x, op) for x in found for op in x.consumers()]:
+                for index, given in enumerate(consumer.inputs):
+                    if given is each:
+                        consumer._update_input(index, shape)
+        backward.function_captures.pop(id(value))
+        backward.inputs = [each for each in backward.inputs if each is not inside]
 
 
 class _Gradient:
