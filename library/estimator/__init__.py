@@ -21,11 +21,11 @@ if TYPE_CHECKING:
         DNNRegressor as DNNRegressor,
         LinearClassifier as LinearClassifier,
         LinearRegressor as LinearRegressor,
+        load as load,
     )
-    from stagecraft.estimator.checkpoint import load as load
     from stagecraft.estimator.feature_columns import Embedding as Embedding, Indicator as Indicator
     from stagecraft.estimator.model_fn import Tensor as Tensor, from_model_fn as from_model_fn
-    from stagecraft.estimator.spec import EstimatorSpec as EstimatorSpec, ModeKeys as ModeKeys
+    from stagecraft.estimator.refusals import EstimatorSpec as EstimatorSpec, ModeKeys as ModeKeys
     from stagecraft.trainer_module.data.tasks.tables.columns import (
         Bucketized as Bucketized,
         Crossed as Crossed,

@@ -6,11 +6,35 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from stagecraft.estimator.spec import EstimatorSpec, ModeKeys
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
+
+
+class ModeKeys:
+    """The argument ``mode``."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class EstimatorSpec(NamedTuple):
+    """What a ``model_fn`` returns."""
+
+    mode: str
+    predictions: Any = None
+    """A tensor or a dictionary of tensors ``[batch, …]``; needed in the mode ``PREDICT``."""
+    loss: Any = None
+    """The mean over the batch, or ``[batch]``; needed in the modes ``TRAIN`` and ``EVAL``."""
+    train_op: None = None
+    """Always None: ``train.optimizer`` names the optimizer."""
+    eval_metric_ops: Mapping[str, Any] | None = None
+    """The value of each example, ``[batch]``, by the name of the metric."""
+    export_outputs: Any = None
+    """Ignored: the exported model returns the predictions."""
+
 
 _DEVICES = (
     "parallel.strategy: grid with stages, cuts and devices, for a Keras model with layers; see "

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from stagecraft import keras_3, process_state
+from stagecraft import process_state
 from stagecraft.parallel_model import session
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
@@ -73,7 +73,7 @@ class Work:
         _tell_weights(model)
 
     def _built(self) -> Any:
-        with _policy(self.parallel), keras_3.as_tf_keras():
+        with _policy(self.parallel), process_state.as_tf_keras():
             model = self.model()
         if not isinstance(model, keras.Layer):
             raise session.refused_model(model)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.layers.preprocessing.index_lookup import IndexLookup
 
-from stagecraft import copies, keras_3, pickles
+from stagecraft import copies, pickles, process_state
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Spec
@@ -39,7 +39,7 @@ class Builder:
         parameters = inspect.signature(self._build).parameters
         if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             arguments = {name: value for name, value in arguments.items() if name in parameters}
-        with keras_3.as_tf_keras():
+        with process_state.as_tf_keras():
             made = self._build(**arguments)
         for model in made if isinstance(made, (list, tuple)) else [made]:
             if getattr(model, "compiled", False):
@@ -158,7 +158,7 @@ def compiled(build: Callable[[], Any]) -> Any:
         UserError: the function fails.
     """
     try:
-        with keras_3.as_tf_keras():
+        with process_state.as_tf_keras():
             return build()
     except Exception as error:  # whatever the user's function raises
         name = getattr(build, "__name__", type(build).__name__)

@@ -24,7 +24,7 @@ from keras.src import backend
 # Not public; see the pins.
 from tensorflow.python.eager import record
 
-from stagecraft import copies, keras_3
+from stagecraft import copies, process_state
 from stagecraft.parallel_model import (
     draws,
     examination,
@@ -87,7 +87,7 @@ def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
     check_settings(parallel)
     parallel, devices = connected(parallel)
     if builds(model):
-        with keras_3.as_tf_keras():
+        with process_state.as_tf_keras():
             model = model()
     if not isinstance(model, keras.Layer) or not hasattr(model, "make_train_function"):
         raise refused_model(model)
