@@ -37,3 +37,4 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__, __getattr__, __dir__ = lazy.exports(__name__)
+__all__ += ["__version__"]

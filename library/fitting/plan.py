@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import html
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from stagecraft import process_state
 from stagecraft.fitting.work import settings
 from stagecraft.parallel_model import session
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.stages import blank, inputs
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -92,7 +89,7 @@ def plan(
         batch_size: examples of a step, over all devices.
         optimizer: its slots take memory.
         input_shape: of one example, if the model is not built, or leaves sizes open, such as the
-            length of texts: ``(1024,)``; for inputs of different shapes, by name.
+            length of texts: ``(1024,)``; or shapes by the names of the inputs.
         network_gbit: Gbit/s between the hosts of workers, in one direction.
 
     Raises:
@@ -147,26 +144,9 @@ def _built(model: Any, input_shape: Any, costs: str) -> Any:
     if not built.built:
         use = "input_shape=(32, 32, 3)"
         raise SettingError("input_shape", None, "is needed: the model does not say it", use)
-    if input_shape is not None and getattr(built, "inputs", None):
-        inputs.note(built, _specs(built.inputs, input_shape))
-    found = inputs.sized(built)
-    if inputs.are_open(found):
-        shapes = {each.name: tuple(each.shape[1:]) for each in tf.nest.flatten(found)}
-        problem = f"is needed: the model leaves sizes of its inputs open, {shapes}"
-        use = f"input_shape={tuple(size or 1024 for size in next(iter(shapes.values())))}"
-        raise SettingError("input_shape", input_shape, problem, use)
+    if inputs.are_open(inputs.of(built)):
+        inputs.note_sizes(built, input_shape)
     return built
-
-
-def _specs(symbols: Sequence[Any], input_shape: Any) -> list[Spec]:
-    """The inputs of a model: of one shape, or each of its own, by name or in order."""
-    if isinstance(input_shape, Mapping):
-        shapes = [input_shape.get(each.name, each.shape[1:]) for each in symbols]
-    elif any(isinstance(each, (tuple, list)) for each in input_shape):
-        shapes = list(input_shape)
-    else:
-        shapes = [input_shape] * len(symbols)
-    return [Spec(tuple(s), each.dtype) for s, each in zip(shapes, symbols, strict=False)]
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:

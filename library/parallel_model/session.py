@@ -616,8 +616,8 @@ class Session:
                 return divided, computed(True)
             except UnsharedError:
                 if self._jit:
-                    name = self.model.name
-                    _log.warning("%s: jit is off, because XLA cannot compile its layers", name)
+                    reason = "a layer computes by more than its arguments and weights"
+                    _log.warning("%s: jit is off, because %s", self.model.name, reason)
                 self._shares = self._jit = False
         return divided, computed(False)
 

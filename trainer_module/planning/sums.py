@@ -115,7 +115,10 @@ class Sums:
         self._outputs = _cumulative(self.outputs)
         held = [self._part(p.activation_bytes, p.split_activation_bytes) for p in pieces]
         self._activations = _cumulative(held)
-        passing = [piece.input_bytes + piece.output_bytes for piece in pieces]
+        passing = [
+            piece.input_bytes + max(piece.output_bytes, size)
+            for piece, size in zip(pieces, held, strict=True)
+        ]
         self._passing = _range_maxima(passing[: self.first])
         self._shard_bytes = _cumulative([piece.shard_bytes for piece in pieces])
         self._uses: dict[Tied, np.ndarray] = {}

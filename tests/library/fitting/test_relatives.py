@@ -132,21 +132,45 @@ def texts() -> keras.Model:
 
 def test_sizes_that_a_model_leaves_open():
     parallel = sc.Parallel(strategy="grid", stages=2)
-    with pytest.raises(sc.SettingError) as caught:
-        sc.plan(texts, parallel, "2xT4-16GB")
-    assert (caught.value.setting, caught.value.suggestion) == ("input_shape", "input_shape=(1024,)")
     short, long = (sc.plan(texts, parallel, "2xT4-16GB", input_shape=(n,)) for n in (32, 64))
     flops = [sum(stage.flops for stage in each.stages) for each in (short, long)]
     kept = [sum(stage.activation_bytes for stage in each.stages) for each in (short, long)]
     assert 2 < flops[1] / flops[0] < 4 and 2 < kept[1] / kept[0] < 4
-    model = texts()
-    names = [each.name for each in model.inputs]
-    by_name = dict.fromkeys(names, (64,))
-    found = sc.plan(model, parallel, "2xT4-16GB", input_shape=by_name)
+    by_name = {"ids": (64,), "mask": (64,)}
+    found = sc.plan(texts(), parallel, "2xT4-16GB", input_shape=by_name)
     assert [each.flops for each in found.stages] == [each.flops for each in long.stages]
+    assert sc.plan(texts, parallel, "2xT4-16GB", input_shape=64).seconds == found.seconds
+
+
+@pytest.mark.parametrize("given", [None, (3, 4), {"ids": (64,)}, {"words": (64,)}, [(64,)]])
+def test_sizes_that_are_missing(given):
     with pytest.raises(sc.SettingError) as caught:
-        sc.plan(texts(), parallel, "2xT4-16GB", input_shape={names[0]: (64,)})
+        sc.plan(texts, sc.Parallel(), input_shape=given)
     assert caught.value.setting == "input_shape"
+    assert caught.value.suggestion == "input_shape={'ids': (1024,), 'mask': (1024,)}"
+
+
+def test_open_sizes_of_models_with_loops_and_of_subclassed_models():
+    inner = keras.Sequential(
+        [
+            keras.Input((None, 8)),
+            keras.layers.Dense(8),
+            keras.layers.LSTM(8, return_sequences=True),
+        ]
+    )
+    given = keras.Input((None,), dtype="int32")
+    hidden = inner(keras.layers.Embedding(9, 8)(given))
+    model = keras.Model(given, keras.layers.Dense(1)(keras.layers.LSTM(8)(hidden)))
+    sizes = [sc.plan(model, sc.Parallel(), input_shape=(n,)).memory_bytes for n in (32, 64)]
+    assert sizes[1] > 1.2 * sizes[0]
+
+    class Mean(keras.Model):
+        def call(self, x):
+            return keras.ops.mean(x, axis=1, keepdims=True)
+
+    own = Mean()
+    own(keras.Input((None,)))
+    assert sc.plan(own, sc.Parallel(), input_shape=(64,)).costs.strategy
 
 
 def test_a_plan_of_a_function_makes_no_weights():

@@ -5,6 +5,7 @@ A model's own layers count as well as Keras's.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -222,16 +223,22 @@ def _kept(model: keras.Model, inputs: Nest, graph: Any) -> graph_operations.Kept
             return graph_operations.kept(concrete.graph, taken, count, outputs)
     except Exception as error:  # of an operation without a gradient, or whatever a layer raises
         _log.debug("%s: what its gradient takes is not known: %s", model.name, error)
-    if functional.obstacle(model):
-        size = sum(
-            graph_operations.elements(output.shape) * output.dtype.size
-            for operation in graph.get_operations()
-            if operation.type not in graph_operations.MOVES
-            for output in operation.outputs
-        )
-    else:
-        size = functional.activation_bytes(model, inputs)
-    return graph_operations.Kept(size, [False] * count, [True] * len(graph.outputs))
+    return graph_operations.Kept(
+        _output_bytes(model, inputs, graph), [False] * count, [True] * len(graph.outputs)
+    )
+
+
+def _output_bytes(model: keras.Model, inputs: Nest, graph: Any) -> int:
+    """Bytes of all layers' outputs; of all that the graph computes if layers are not readable."""
+    if not functional.obstacle(model):
+        with contextlib.suppress(Exception):  # of a layer that cannot compute shapes
+            return functional.activation_bytes(model, inputs)
+    return sum(
+        graph_operations.elements(output.shape) * output.dtype.size
+        for operation in graph.get_operations()
+        if operation.type not in graph_operations.MOVES
+        for output in operation.outputs
+    )
 
 
 def _kind(graph: Any, trained: Sequence[Any]) -> str:

@@ -165,6 +165,8 @@ def activation_bytes(model: keras.Model, given: Any = None) -> int:
         return call
 
     symbols = [keras.KerasTensor(x.shape, x.dtype) for x in tf.nest.flatten(given)]
+    if isinstance(model, keras.Sequential):
+        model = model._functional
     model._run_through_graph(symbols, measured)  # private; Keras computes shapes so
     return total
 

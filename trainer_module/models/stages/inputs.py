@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.batch import Nest
 
 _noted: weakref.WeakKeyDictionary[keras.Model, Nest] = weakref.WeakKeyDictionary()
@@ -55,6 +56,48 @@ def sized(model: keras.Model) -> Nest:
         return own
     filled = [keras.KerasTensor(known.shape, symbol.dtype) for symbol, known in pairs]
     return tf.nest.pack_sequence_as(own, filled)
+
+
+def note_sizes(model: keras.Model, input_shape: Any) -> None:
+    """Remembers the sizes that a built model leaves open.
+
+    Args:
+        input_shape: ``(1024,)`` or 1024 for all inputs that it fits; or shapes by name, or in order
+            (of the names, for a dictionary). None: nothing is known.
+
+    Raises:
+        SettingError: a size is missing, or does not fit.
+    """
+    own = of(model)
+    symbols, problem = tf.nest.flatten(own), "does not fit the inputs of the model"
+    named = isinstance(own, dict) and len(own) == len(symbols)
+    names = sorted(own) if named else [each.name for each in symbols]
+    use = {
+        name: tuple(size or 1024 for size in symbol.shape[1:])
+        for name, symbol in zip(names, symbols, strict=True)
+        if None in symbol.shape[1:]
+    }
+    shown = f"input_shape={use if len(symbols) > 1 else next(iter(use.values()), None)}"
+    shape = (input_shape,) if isinstance(input_shape, int) else input_shape
+    if isinstance(shape, dict) and not {*shape} <= {*names}:
+        raise SettingError("input_shape", input_shape, problem, shown)
+    if isinstance(shape, dict):
+        shapes = [shape.get(name) for name in names]
+    elif shape is None or all(each is None or isinstance(each, int) for each in shape):
+        shapes = [shape] * len(symbols)
+    else:
+        shapes = [*shape, *[None] * len(symbols)][: len(symbols)]
+    noted = []
+    for symbol, wanted in zip(symbols, shapes, strict=True):
+        whole = symbol.shape if wanted is None else (None, *wanted)
+        noted.append(whole if _fits(symbol.shape, whole) else symbol.shape)
+    if any(None in each[1:] for each in noted):
+        problem = problem if shape is not None else "is needed: the model leaves sizes open"
+        raise SettingError("input_shape", input_shape, problem, shown)
+    pairs = zip(noted, symbols, strict=True)
+    _noted[model] = tf.nest.pack_sequence_as(
+        own, [keras.KerasTensor(each, symbol.dtype) for each, symbol in pairs]
+    )
 
 
 def _fits(shape: Sequence[int | None], other: Sequence[int | None]) -> bool:

@@ -209,7 +209,7 @@ class _Trace:
         fills: bool,
         jit: bool,
     ):
-        self._weights, self.fills = weights, fills
+        self._weights, self.fills, self._jit = weights, fills, jit
         self.specs = [spec for _, spec in sorted(weights.specs.items())]
         # TensorFlow would put the ops that pack on the CPU. Which of the GPUs, a call decides.
         self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
@@ -252,7 +252,7 @@ class _Trace:
         return list(inference.call_flat(*self._inputs(given)))
 
     def _keep(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        forward, self.backward = _pair(self._concrete, self._passing)
+        forward, self.backward = _pair(self._concrete, self._passing, jit=self._jit)
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
@@ -280,7 +280,7 @@ class _Trace:
         return self._gradients[key](kept, incoming)
 
 
-def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
+def _pair(concrete: Any, passing: int, *, jit: bool) -> tuple[Any, Any]:
     """The function that also returns what its gradient takes, and the gradient.
 
     As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
@@ -306,7 +306,8 @@ def _pair(concrete: Any, passing: int) -> tuple[Any, Any]:
             signature=[tf.TensorSpec(each.shape, each.dtype) for each in outputs],
             func_graph=backward,
         )
-        _take_shapes(graph, backward)
+        if not jit:  # XLA refuses the placeholders that nothing uses any more
+            _take_shapes(graph, backward)
         known = set(map(id, graph.outputs))
         symbolic = filter(tf.is_symbolic_tensor, backward.external_captures)
         graph.outputs += [

@@ -13,13 +13,13 @@ ROWS, WIDTH = 64, 128
 X = np.random.default_rng(0).normal(size=(ROWS, 64, WIDTH)).astype("float32")
 
 
-def peak(**settings: object) -> float:
+def peak(*, remat: bool) -> float:
     """Bytes of all tensors of a step, at most."""
     keras.utils.clear_session()
     given = hidden = keras.Input((64, WIDTH))
     for _ in range(12):
         hidden = layers.Dense(WIDTH, "gelu")(hidden)
-    parallel = sc.Parallel(strategy="grid", stages=2, **settings)
+    parallel = sc.Parallel(strategy="grid", stages=2, microbatches=4, remat=remat)
     engine = sc.engine(keras.Model(given, hidden), "mse", "sgd", parallel)
     for _ in range(2):  # the first one traces
         tf.config.experimental.reset_memory_stats("CPU:0")
@@ -28,10 +28,5 @@ def peak(**settings: object) -> float:
     return found
 
 
-def test_microbatches_keep_what_the_batch_keeps():
-    """Besides, gradients wait in the backward pass of a microbatch."""
-    assert peak(microbatches=4) < 1.35 * peak()
-
-
 def test_remat_keeps_segments():
-    assert peak(microbatches=4, remat=True) < 0.5 * peak(microbatches=4)
+    assert peak(remat=True) < 0.5 * peak(remat=False)

@@ -393,3 +393,19 @@ def test_a_model_inside_is_looked_at_without_a_trace(name, microbatches):
         losses.append([float(each.train_on_batch(X, X)) for _ in range(2)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
     assert_equal(one, other)
+
+
+@pytest.mark.parametrize("settings", [{}, {"strategy": "mirrored", "replicas": 2}])
+def test_compiled_layers_take_batches_of_any_size(settings):
+    def make() -> keras.Model:
+        given = keras.Input((3,))
+        hidden = layers.LayerNormalization()(layers.Dense(4, "gelu")(given))
+        model = keras.Model(given, layers.Dense(3)(hidden))
+        model.compile("adam", "mse", jit_compile=False)
+        return model
+
+    one, other = both(make, sc.Parallel(jit=True, **settings))
+    rows = np.random.default_rng(3).normal(size=(11, 3))
+    for model in (one, other):
+        model.fit(rows, rows, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    assert_equal(one, other)
