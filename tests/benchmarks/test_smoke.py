@@ -82,7 +82,7 @@ RUNS = {
         rf"^whitening +accuracy {NUMBER} +- recipe [+]?{NUMBER} .* +seconds / recipe {NUMBER} \(",
     ),
     "memory": (
-        "--blocks 1 --width 8 --length 8 --batch 4 --microbatches 2",
+        "--blocks 1 --width 64 --length 64 --batch 16 --microbatches 2",
         rf"^Keras's fit +2 +on +\d+ +\d+ +{NUMBER}$",
     ),
     "remat": (
