@@ -4,9 +4,9 @@
                                          [--stages 2] [--microbatches 1 --microbatches 4 ...]
 
 A transformer trains on logical CPUs, each case in a process of its own, with the engine of the
-Trainer and with Keras's own fit. "Measured" is the most memory of all tensors in a step, as
-TensorFlow's allocator counts it, which leaves out small ones: weights, optimizer state, gradients and activations of all stages,
-and the batch. "Predicted" is the sum over the stages of the plan. Numbers are MB.
+Trainer and with Keras's own fit. "Measured" is the most memory of all tensors but small ones in a
+step, as TensorFlow's allocator counts it: weights, optimizer state, gradients and activations of
+all stages, and the batch. "Predicted" is the sum over the stages of the plan. Numbers are MB.
 """
 
 from __future__ import annotations
