@@ -82,9 +82,12 @@ def prepare(
     for names in [*(names for names in few if len(names) + 1 >= max(2, parts)), last]:
         with _without_collection():
             pieces = partition.split(model, names)
-        stage_costs = costs.stage_costs(pieces, inputs.sized(model))
-        if partition.is_even([cost.flops for cost in stage_costs], max(2, parts)):
+        if names is last:
             break
+        found = costs.stage_costs(pieces, inputs.sized(model), keeps=False)
+        if partition.is_even([cost.flops for cost in found], max(2, parts)):
+            break
+    stage_costs = costs.stage_costs(pieces, inputs.sized(model))
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = backward(stage_costs, remat=parallel.remat)
     small: Measured | None = None

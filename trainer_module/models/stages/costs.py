@@ -94,12 +94,15 @@ class StageCost:
     """The operations that take time on an accelerator; empty: not known."""
 
 
-def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
+def stage_costs(
+    stages: Sequence[keras.Model], inputs: Nest, *, keeps: bool = True
+) -> list[StageCost]:
     """The costs of consecutive models.
 
     Args:
         stages: built; functional or subclassed.
         inputs: of the first model: any objects with a shape ``[batch, …]`` and a dtype.
+        keeps: whether the bytes matter that stay until the backward pass; they take time.
     """
     costs = []
     uses = Counter(id(variable) for stage in stages for variable in stage.variables)
@@ -110,10 +113,10 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
             model_inputs.note(stage, tf.nest.map_structure(_of_example, inputs))
         key = alike.key(stage)
         if key is None:
-            traced = _traced(stage, inputs)
+            traced = _traced(stage, inputs, keeps)
         else:
             key = key, alike.specs_key(inputs)
-            traced = known[key] = known.get(key) or _traced(stage, inputs)
+            traced = known[key] = known.get(key) or _traced(stage, inputs, keeps)
         names = _layer_names(stage)
         sizes = [functional.tensor_bytes(each) for each in tf.nest.flatten(inputs)]
         triples = [*zip(sizes, traced.kept.inputs, before, strict=True)]
@@ -157,13 +160,13 @@ class _Traced(NamedTuple):
     """Fields of a :class:`StageCost`."""
 
 
-def _traced(stage: keras.Model, inputs: Nest) -> _Traced:
+def _traced(stage: keras.Model, inputs: Nest, keeps: bool) -> _Traced:
     concrete = _trace(stage, inputs, training=False)
     graph = concrete.graph
     weights = graph.inputs[len(tf.nest.flatten(inputs)) :]
     return _Traced(
         concrete.structured_outputs,
-        _kept(stage, inputs, graph),
+        _kept(stage, inputs, graph) if keeps else _outputs(stage, inputs, graph),
         {
             "flops": graph_operations.flops(graph.get_operations()),
             "kind": _kind(graph, stage.trainable_variables),
@@ -223,22 +226,23 @@ def _kept(model: keras.Model, inputs: Nest, graph: Any) -> graph_operations.Kept
             return graph_operations.kept(concrete.graph, taken, count, outputs)
     except Exception as error:  # of an operation without a gradient, or whatever a layer raises
         _log.debug("%s: what its gradient takes is not known: %s", model.name, error)
-    return graph_operations.Kept(
-        _output_bytes(model, inputs, graph), [False] * count, [True] * len(graph.outputs)
-    )
+    return _outputs(model, inputs, graph)
 
 
-def _output_bytes(model: keras.Model, inputs: Nest, graph: Any) -> int:
-    """Bytes of all layers' outputs; of all that the graph computes if layers are not readable."""
+def _outputs(model: keras.Model, inputs: Nest, graph: Any) -> graph_operations.Kept:
+    """All layers' outputs; all that the graph computes if the layers are not readable."""
+    unused = [False] * len(tf.nest.flatten(inputs))
     if not functional.obstacle(model):
         with contextlib.suppress(Exception):  # of a layer that cannot compute shapes
-            return functional.activation_bytes(model, inputs)
-    return sum(
+            size = functional.activation_bytes(model, inputs)
+            return graph_operations.Kept(size, unused, [True] * len(graph.outputs))
+    size = sum(
         graph_operations.elements(output.shape) * output.dtype.size
         for operation in graph.get_operations()
         if operation.type not in graph_operations.MOVES
         for output in operation.outputs
     )
+    return graph_operations.Kept(size, unused, [True] * len(graph.outputs))
 
 
 def _kind(graph: Any, trained: Sequence[Any]) -> str:
