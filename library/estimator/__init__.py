@@ -1,4 +1,4 @@
-"""What Estimators become: canned models, their checkpoints, and ``model_fn``.
+"""Estimators without TensorFlow's: canned models, their checkpoints, and ``model_fn``.
 
 import stagecraft as sc
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from stagecraft.estimator.feature_columns import Embedding as Embedding, Indicator as Indicator
     from stagecraft.estimator.model_fn import Tensor as Tensor, from_model_fn as from_model_fn
-    from stagecraft.estimator.refusals import EstimatorSpec as EstimatorSpec, ModeKeys as ModeKeys
+    from stagecraft.estimator.spec import EstimatorSpec as EstimatorSpec, ModeKeys as ModeKeys
     from stagecraft.trainer_module.data.tasks.tables.columns import (
         Bucketized as Bucketized,
         Crossed as Crossed,

@@ -120,7 +120,7 @@ class ModelFnTask(Table):
             )
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """That of ``model_fn``."""
+        """The loss that ``model_fn`` returns."""
         import tensorflow as tf
 
         found = outputs["losses"]

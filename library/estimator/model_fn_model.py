@@ -16,8 +16,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.estimator import refusals
-from stagecraft.estimator.refusals import EstimatorSpec, ModeKeys
+from stagecraft.estimator.spec import (
+    EstimatorSpec,
+    ModeKeys,
+    call_model_fn,
+    check_graph,
+    check_metrics,
+    checked_spec,
+    explained,
+)
 from stagecraft.schemas.errors import UserError
 
 _current: ContextVar[Run | None] = ContextVar("model_fn", default=None)
@@ -98,7 +105,7 @@ class Run:
         return self._counts[kind] - 1
 
     def known(self, key: Hashable, what: str, make: Callable[[], Any]) -> Any:
-        """What has this key; made if this is a first run."""
+        """The object with this key; a first run makes it."""
         known = self.weights.known
         if key not in known:
             if self.weights.complete:
@@ -150,7 +157,7 @@ def _call(layer: Any, *args: Any, **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def _paused() -> Iterator[None]:
-    """What a layer creates is the layer's own."""
+    """Leaves to a layer what it creates in the block."""
     token = _current.set(None)
     try:
         yield
@@ -276,15 +283,15 @@ class ModelFnModel(keras.Model):
         }
         rows.pop(WEIGHTS)
         labels = rows.pop(self._label)
-        with refusals.explained():
+        with explained():
             spec = self._run(ModeKeys.EVAL, rows, labels)
-            refusals.check_metrics(spec.eval_metric_ops or {}, self._metric_names)
+            check_metrics(spec.eval_metric_ops or {}, self._metric_names)
             in_training = self._run(ModeKeys.TRAIN, rows, labels).eval_metric_ops
-            refusals.check_metrics(in_training or spec.eval_metric_ops or {}, self._metric_names)
+            check_metrics(in_training or spec.eval_metric_ops or {}, self._metric_names)
             self._run(ModeKeys.PREDICT, rows, None)
             self._fn_weights.complete = True
             for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT):
-                refusals.check_graph(self._traced(mode, rows, labels))
+                check_graph(self._traced(mode, rows, labels))
         self._check_mean(spec, rows, labels)
 
     def call(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
@@ -323,8 +330,8 @@ class ModelFnModel(keras.Model):
 
     def _run(self, mode: str, features: Mapping[str, Any], labels: Any) -> EstimatorSpec:
         with self._fn_weights.run(mode):
-            spec = refusals.call(self._model_fn, dict(features), labels, mode, self._params)
-        return refusals.checked(spec, mode)
+            spec = call_model_fn(self._model_fn, dict(features), labels, mode, self._params)
+        return checked_spec(spec, mode)
 
     def _traced(self, mode: str, features: Mapping[str, Any], labels: Any) -> Any:
         """The graph of ``model_fn`` in a mode; ops have the devices that it chose."""

@@ -130,13 +130,13 @@ def plan(
 
 def _built(model: Any, input_shape: Any, costs: str) -> Any:
     """The model, built, with inputs of known sizes."""
-    built = model
-    if session.builds(model):
+    built = None if session.builds(model) else model
+    if built is None and costs != "measured":
         # Weights without values take no memory; not every function can do without them.
         with contextlib.suppress(Exception), blank.scope():
-            built = model() if costs != "measured" else model
-        if built is model:
             built = model()
+    if built is None:
+        built = model()
     if not isinstance(built, keras.Model):
         raise session.refused_model(built)
     if not built.built and input_shape is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,6 +27,8 @@ from stagecraft.trainer_module.planning.cost_model.measured_times import Measure
 from stagecraft.trainer_module.planning.cost_model.piece_times import PieceTimes
 from stagecraft.trainer_module.planning.sums import backward
 from stagecraft.trainer_module.settings import TrainingSettings
+
+_log = logging.getLogger(__name__)
 
 _OPERATIONS_PER_BYTE = 32
 """Operations that take as long as a byte between shards, where no rates are known: an A100 computes
@@ -75,6 +78,9 @@ def prepare(
     """
     settings = settings.definite
     parallel = settings.parallel
+    if inputs.are_open(inputs.sized(model)):
+        text = "%s leaves sizes of its inputs open; its costs are those of sizes of 1"
+        _log.warning(text, model.name)
     named = parallel.cuts != "auto"
     parts = parallel.model_parts
     chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []

@@ -150,6 +150,13 @@ def test_sizes_that_are_missing(given):
     assert caught.value.suggestion == "input_shape={'ids': (1024,), 'mask': (1024,)}"
 
 
+def test_a_search_says_that_it_knows_no_sizes(caplog):
+    model = texts()
+    model.compile("sgd", "mse")
+    sc.engine(model, parallel=sc.Parallel(strategy="auto"))
+    assert any("leaves sizes of its inputs open" in each.message for each in caplog.records)
+
+
 def test_open_sizes_of_models_with_loops_and_of_subclassed_models():
     inner = keras.Sequential(
         [

@@ -26,10 +26,10 @@ from stagecraft.trainer_module.models.stages import functional
 Key = tuple[Any, ...]
 """Hashable."""
 
-TRUSTED = ("keras", "keras_hub", "stagecraft")
+_TRUSTED = ("keras", "keras_hub", "stagecraft")
 """Packages whose layers compute by what they hold alone."""
 
-_CONTAINERS = ("builtins", "collections", "tensorflow", *TRUSTED)
+_CONTAINERS = ("builtins", "collections", "tensorflow", *_TRUSTED)
 """Packages whose lists and dictionaries are nothing but what they contain."""
 
 _SKIPPED = frozenset(
@@ -101,7 +101,7 @@ class _Reader:
             return self._of_known(self._places, value)
         if isinstance(value, types.FunctionType):
             # Not __module__, which functools.wraps copies.
-            if _is_from(value.__globals__.get("__name__", ""), TRUSTED):
+            if _is_from(value.__globals__.get("__name__", ""), _TRUSTED):
                 return value
             raise _Unknown
         if isinstance(value, types.MethodType):
@@ -114,7 +114,7 @@ class _Reader:
             return str(value.dtype), value.shape, value.tobytes()
         if isinstance(value, type) and is_trusted(value):
             return value
-        if isinstance(value, types.ModuleType) and _is_from(value.__name__, TRUSTED):
+        if isinstance(value, types.ModuleType) and _is_from(value.__name__, _TRUSTED):
             return value  # the backend of a seed generator
         if is_trusted(type(value)):
             return self._object(value)
@@ -164,7 +164,7 @@ def _is_named(value: Any) -> bool:
 
 def is_trusted(kind: type) -> bool:
     """Whether a class is of a trusted package."""
-    return _is_from(kind.__module__, TRUSTED)
+    return _is_from(kind.__module__, _TRUSTED)
 
 
 def _is_from(module: str, packages: Sequence[str]) -> bool:

@@ -143,7 +143,7 @@ def call_bytes(node: Any) -> int:
 
 
 def activation_bytes(model: keras.Model, given: Any = None) -> int:
-    """Bytes of all layers' outputs for one example: about what a backward pass needs.
+    """Bytes of all layers' outputs for one example.
 
     Args:
         given: symbolic inputs, if the model's own leave sizes open.

@@ -6,9 +6,9 @@ predicts the groups that a bound does not exclude. The cuts of all numbers of st
 dynamic program.
 
 A group has the least levers, accumulation steps before ZeRO, with which its balanced cuts fit into
-memory. If they fit with none, the group takes all levers, and its cuts move. With the rates of an
-accelerator, small microbatches take longer for each example. Then the search may miss moved cuts
-with fewer levers, which are faster.
+memory. If they fit with none, the group takes no levers or all of them, and its cuts move. With the
+rates of an accelerator, small microbatches take longer for each example. Then the search may miss
+moved cuts with fewer levers, which are faster.
 
 Of two equally fast topologies, the search prefers fewer devices, then fewer shards, stages,
 workers, virtual stages; no recomputation; no ZeRO; fewer accumulation steps, fewer microbatches;

@@ -1,4 +1,4 @@
-"""What a ``model_fn`` of ``tf.estimator`` may contain and cannot here, and its replacement."""
+"""Names of ``tf.estimator`` that a ``model_fn`` uses, and errors for those that it cannot use."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def explained() -> Iterator[None]:
         raise
 
 
-def call(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Any) -> Any:
+def call_model_fn(
+    model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Any
+) -> Any:
     """Calls it with those of the arguments that it has, as Estimator does."""
     known = inspect.signature(model_fn).parameters
     given = {"labels": labels, "mode": mode, "params": params, "config": None}
@@ -107,7 +109,7 @@ def call(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, pa
     )
 
 
-def checked(spec: Any, mode: str) -> EstimatorSpec:
+def checked_spec(spec: Any, mode: str) -> EstimatorSpec:
     """The spec, if the mode's fields are there and ``train_op`` is None.
 
     Raises:
