@@ -154,7 +154,7 @@ def test_a_search_says_that_it_knows_no_sizes(caplog):
     model = texts()
     model.compile("sgd", "mse")
     sc.engine(model, parallel=sc.Parallel(strategy="auto"))
-    assert any("leaves sizes of its inputs open" in each.message for each in caplog.records)
+    assert any("sizes of 1" in each.message for each in caplog.records)
 
 
 def test_open_sizes_of_models_with_loops_and_of_subclassed_models():
