@@ -125,8 +125,8 @@ def _views(
         return []
     inside = range(first, first + len(own))
     last = [place for place in inside[:-1] if stages[place] != stages[place + 1]]
-    ends = [units[place].name for place in last]
     try:
+        ends = functional.last_layers(model, [units[place].name for place in last])
         legal = {point.layer for point in partition.cut_points(model)}
     except Exception:  # of a layer that cannot compute with made-up sizes
         return []

@@ -53,6 +53,14 @@ def key(model: keras.Model) -> Key | None:
         return None
 
 
+def layer_key(layer: keras.Layer) -> Key | None:
+    """As :func:`key`, of a layer."""
+    try:
+        return _Reader().state(layer)
+    except _Unknown:
+        return None
+
+
 def specs_key(inputs: Nest) -> str:
     """A text that is equal for inputs of the same structure, shapes ``[batch, …]`` and dtypes."""
     flat = tf.nest.flatten(inputs)
@@ -83,16 +91,17 @@ class _Reader:
             for place, tensor in enumerate(node.outputs):
                 self._places[id(tensor)] = number, place
         calls = [
-            (self._state(node.operation), self._state(node.arguments.args),
-             self._state(node.arguments.kwargs))
+            (self.state(node.operation), self.state(node.arguments.args),
+             self.state(node.arguments.kwargs))
             for node in nodes
         ]  # fmt: skip
         is_list = isinstance(model, keras.Sequential)
         ends = model.inputs, model.outputs[0] if is_list else model.output
         about = model.trainable, model.dtype_policy, model.supports_masking
-        return (type(model), *calls, *map(self._state, (*ends, *about)))
+        return (type(model), *calls, *map(self.state, (*ends, *about)))
 
-    def _state(self, value: Any) -> Any:
+    def state(self, value: Any) -> Any:
+        """What a layer, or anything that it holds, computes by."""
         if value is None or isinstance(value, (bool, int, float, str, bytes)):
             return type(value), value
         if isinstance(value, (list, tuple, dict, set, frozenset)):
@@ -105,11 +114,11 @@ class _Reader:
                 return value
             raise _Unknown
         if isinstance(value, types.MethodType):
-            return self._state(value.__func__), self._state(value.__self__)
+            return self.state(value.__func__), self.state(value.__self__)
         if isinstance(value, (inspect.Signature, tf.DType, np.dtype)):
             return type(value), str(value)
         if isinstance(value, tf.TensorShape):
-            return self._state(value.as_list() if value.rank is not None else None)
+            return self.state(value.as_list() if value.rank is not None else None)
         if isinstance(value, np.ndarray) and value.dtype != object:
             return str(value.dtype), value.shape, value.tobytes()
         if isinstance(value, type) and is_trusted(value):
@@ -125,10 +134,10 @@ class _Reader:
         if not _is_from(kind.__module__, _CONTAINERS):
             raise _Unknown
         if isinstance(value, dict):
-            return (dict, *((self._state(name), self._state(each)) for name, each in value.items()))
+            return (dict, *((self.state(name), self.state(each)) for name, each in value.items()))
         if isinstance(value, (set, frozenset)):
-            return set, frozenset(map(self._state, value))
-        return (tuple if isinstance(value, tuple) else list, *map(self._state, value))
+            return set, frozenset(map(self.state, value))
+        return (tuple if isinstance(value, tuple) else list, *map(self.state, value))
 
     def _object(self, value: Any) -> Key:
         kind = type(value)
@@ -137,7 +146,7 @@ class _Reader:
         self._numbers[id(value)] = len(self._numbers)
         if isinstance(value, keras.Variable):
             described = value.dtype, value.trainable, value.regularizer, value.constraint
-            return (kind, tuple(value.shape), *map(self._state, described))
+            return (kind, tuple(value.shape), *map(self.state, described))
         if isinstance(value, keras.Model):
             return self.graph(value)
         return (kind, *self._attributes(value))
@@ -149,7 +158,7 @@ class _Reader:
             # Initializers have done their work.
             skipped = name.startswith("_self_") or name.endswith("_initializer")
             if not skipped and (name not in _SKIPPED or not _is_named(value)):
-                yield name, self._state(each)
+                yield name, self.state(each)
 
     def _of_known(self, known: dict[int, tuple[int, int]], value: Any) -> Key:
         if id(value) not in known:

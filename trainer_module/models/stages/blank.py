@@ -7,6 +7,7 @@ Keras gives the variables of a ``StatelessScope`` no values until the scope ends
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 _PENDING = "uninitialized_variables"
+_SCOPE = "stateless_scope"
 
 
 @contextlib.contextmanager
@@ -22,11 +24,30 @@ def scope() -> Iterator[None]:
     """In the block, layers and models that are made get variables without values."""
     # Private, but the end of any other such scope gives values to all variables in this list.
     before = list(global_state.get_global_attribute(_PENDING, []))
+    kind: Any = keras.optimizers.Optimizer
+    initialize = kind.__init__
+    kind.__init__ = _with_values(initialize)
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield
     finally:
+        kind.__init__ = initialize
         global_state.set_global_attribute(_PENDING, before)
+
+
+def _with_values(call: Callable[..., None]) -> Callable[..., None]:
+    """The call outside of the scope: an optimizer gives its counter a value, as it must."""
+
+    @functools.wraps(call)
+    def initialize(*args: Any, **kwargs: Any) -> None:
+        before = global_state.get_global_attribute(_SCOPE)
+        global_state.set_global_attribute(_SCOPE, None)
+        try:
+            call(*args, **kwargs)
+        finally:
+            global_state.set_global_attribute(_SCOPE, before)
+
+    return initialize
 
 
 def are_blank(variables: Sequence[Any]) -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
-from stagecraft.trainer_module.models.layers.walk import intercepted
 from stagecraft.trainer_module.models.stages import inputs
 
 
@@ -63,65 +60,109 @@ def computed(model: keras.Model) -> list[Any]:
     return [node for node in nodes if not isinstance(node.operation, Carry)]
 
 
-def outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]:
-    """Dtypes and ranks of the outputs of layers for which Keras may be wrong, by their names.
+def opened(model: keras.Model) -> keras.Model:
+    """The model with the layers of functional models inside in the place of these models.
 
-    For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
-    dtype and believes the shape. This function traces a model that has such layers.
+    The layers are the caller's own. A model stays one layer if its call does more than to call its
+    layers, or if the names of its layers are not unique.
     """
-    unknown = [
-        layer
-        for layer in model.layers
-        if isinstance(layer, keras.layers.Lambda)
-        or type(layer).compute_output_shape.__module__.partition(".")[0] != "keras"
-    ]
-    if not unknown:
-        return {}
-    layers = [*map(id, model.layers)]
-    if _outputs.get(model, (None,))[0] == layers:
-        return _outputs[model][1]
-    result: dict[str, list[tuple[str, int | None]]] = {}
+    opens = set(_openable(model, _by_name(model)))
+    if not opens:
+        return model
+    about = [(id(layer), layer.trainable) for layer in model._flatten_layers()]
+    if _opened.get(model, (None,))[0] == about:
+        return _opened[model][1]
 
-    def watched(layer: Any, call: Any) -> Any:
-        def recording(*args: Any, **kwargs: Any) -> Any:
-            made = call(*args, **kwargs)
-            result[layer.name] = [
-                (tf.as_dtype(x.dtype).name, x.shape.rank) for x in tf.nest.flatten(made)
-            ]
-            return made
+    def opening(operation: Any) -> Any:
+        if id(operation) not in opens:
+            return operation
+        return lambda given, **_: _graph(operation)._run_through_graph(given, opening)
 
-        return recording
-
-    with intercepted(unknown, watched), _apart():
-        tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(
-            inputs.specs(inputs.of(model), 2)
-        )
-    _outputs[model] = layers, result
+    own = inputs.of(model)
+    # Private; Keras calls the layers of a model so. Masks are computed anew: inside of a model, the
+    # tensors do not show the masks that they get from outside.
+    found = _graph(model)._run_through_graph(own, opening)
+    whole = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+    found = tf.nest.pack_sequence_as(whole, tf.nest.flatten(found))
+    result = keras.Model(own, found, name=model.name)
+    _opened[model] = about, result
     return result
 
 
-_outputs: weakref.WeakKeyDictionary[keras.Model, tuple[list[int], Any]]
-_outputs = weakref.WeakKeyDictionary()
-"""Model -> ids of its layers, and what :func:`outputs` has found: planning asks it many times."""
+_opened: weakref.WeakKeyDictionary[keras.Model, tuple[Any, keras.Model]]
+_opened = weakref.WeakKeyDictionary()
+"""Model -> its layers, and what :func:`opened` has made of it."""
 
 
-@contextlib.contextmanager
-def _apart() -> Iterator[None]:
-    """In the block, calls of layers leave no losses and assignments where somebody looks at them.
+def _graph(model: keras.Model) -> Any:
+    return model._functional if isinstance(model, keras.Sequential) else model
 
-    A model inside of another one may be in the middle of a call.
+
+def _openable(model: keras.Model, named: dict[str, Any]) -> Iterator[int]:
+    """Ids of models inside that :func:`opened` may open.
+
+    Args:
+        named: operations by name; those inside are added.
     """
-    before = global_state.get_global_attribute(_CALL)
-    global_state.set_global_attribute(_CALL, None)
-    try:
-        with keras.StatelessScope(collect_losses=True):
-            yield
-    finally:
-        global_state.set_global_attribute(_CALL, before)
+    called: dict[Any, list[Any]] = {}
+    for node in computed(model):
+        if isinstance(node.operation, keras.Model):
+            called.setdefault(node.operation, []).append(node)
+    for inner, nodes in called.items():
+        if not all(map(_is_plain, nodes)):
+            continue
+        own = _by_name(inner)
+        if all(named.get(name, each) is each for name, each in own.items()):
+            named.update(own)
+            yield id(inner)
+            yield from _openable(inner, named)
 
 
-_CALL = "current_call_ctx"
-"""Of ``keras/src/layers/layer.py``."""
+def _by_name(model: keras.Model) -> dict[str, Any]:
+    return {node.operation.name: node.operation for node in computed(model)}
+
+
+def last_layers(model: keras.Model, names: Iterable[str]) -> list[str]:
+    """Names of layers; in the place of a model that :func:`opened` opens, its last layer."""
+    found: dict[str, Any] = {}
+    stack = [] if obstacle(model) else [model]
+    opens = {each for model in stack for each in _openable(model, _by_name(model))}
+    while stack:
+        own = _by_name(stack.pop())
+        found = own | found
+        stack += [inner for inner in own.values() if id(inner) in opens]
+
+    def last(name: str) -> str:
+        inner = found.get(name)
+        return last(computed(inner)[-1].operation.name) if id(inner) in opens else name
+
+    return [*map(last, names)]
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a call of a model does nothing but to call the layers of its graph."""
+    model, given = node.operation, node.arguments
+    if obstacle(model) or "call" in vars(model) or model.activity_regularizer is not None:
+        return False
+    if not model.trainable and any(layer.trainable for layer in model._flatten_layers()):
+        return False
+    about = tf.nest.flatten(given.kwargs)  # a mask is a structure, as the inputs are
+    if len(given.args) != 1 or any(value is not None for value in about):
+        return False
+    own = inputs.of(model)
+    pairs = [*zip(tf.nest.flatten(own), tf.nest.flatten(given.args[0]), strict=False)]
+    return _structure(own) == _structure(given.args[0]) and all(
+        (one.dtype, len(one.shape)) == (other.dtype, len(other.shape)) for one, other in pairs
+    )
+
+
+def _structure(nest: Any) -> str:
+    """Keras takes a list for a tuple, and a tensor for a list of one."""
+    if isinstance(nest, dict):
+        return repr([(name, _structure(nest[name])) for name in sorted(nest)])
+    if isinstance(nest, (list, tuple)) and len(nest) != 1:
+        return repr([_structure(each) for each in nest])
+    return ""
 
 
 def tensor_bytes(tensors: Any) -> int:

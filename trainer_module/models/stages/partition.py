@@ -3,7 +3,8 @@
 A cut is a place after a call of a layer. All tensors that are alive there cross it: outputs of the
 layers before it that a layer after it needs, inputs of the model that it needs, and outputs of the
 model. A tensor that a stage does not use itself travels through it. The name of a cut point is that
-of the layer before it. A nested model counts as one layer.
+of the layer before it. The layers of a functional model inside count as the model's own
+(:func:`functional.opened`); the name of the model inside is that of its last layer.
 
 A cut point is *plain* if a single tensor crosses it, and no weights are used on both sides. The
 others cost more: more tensors are copied, and in each step a tied weight and its gradient. So
@@ -14,18 +15,22 @@ blocks. ``parallel.cuts`` may name any cut point.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.models.stages import functional, inputs
+from stagecraft.trainer_module.models.layers.walk import intercepted
+from stagecraft.trainer_module.models.stages import alike, functional, inputs
 from stagecraft.trainer_module.models.stages.balance import balance
 
 UNEVEN = 4 / 3
@@ -54,7 +59,7 @@ class CutPoint:
 
 def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
     """The names in ``parallel.cuts``: the last layers of all stages but the last."""
-    names = [name.strip() for name in cuts.split(",")]
+    names = functional.last_layers(model, map(str.strip, cuts.split(",")))
     if len(names) + 1 != stages:
         raise SettingError(
             "parallel.cuts",
@@ -93,7 +98,7 @@ def all_cuts(
             f"is too many: the model {model.name!r} has {len(every)} cut points",
             f"parallel.stages: {len(every) + 1} or fewer",
         )
-    places = _places(model)
+    places = _places(functional.opened(model))
     choices = [[places[index].layer for index in each] for each in _choices(places)]
     fitting = [each for each in choices if stages <= len(each) + 1 and set(named) <= set(each)]
     return fitting or [every]
@@ -137,7 +142,9 @@ def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
     """
     if not cuts:
         return [model]
+    cuts = functional.last_layers(model, cuts)
     _check_names(model, cuts)
+    model = functional.opened(model)
     by_name = {point.layer: point.tensors for point in cut_points(model)}
     whole = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     crossing = [by_name[name][0] if len(by_name[name]) == 1 else by_name[name] for name in cuts]
@@ -166,7 +173,7 @@ def segments(model: keras.Model) -> list[keras.Model]:
     """
     if functional.obstacle(model):
         return [model]
-    places = _places(model)
+    places = _places(functional.opened(model))
     for legal in _choices(places):
         if legal and is_even(_between(places, legal), 1 + math.isqrt(len(legal))):
             break
@@ -202,7 +209,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
             value=model.name,
             suggestion="parallel.stages: 1",
         )
-    return [place for place in _places(model) if not place.reason]
+    return [place for place in _places(functional.opened(model)) if not place.reason]
 
 
 def _places(model: keras.Model) -> list[CutPoint]:
@@ -220,7 +227,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
             is_state = id(variable) not in weights
             spans[id(variable)] = _Span(first, index, node.operation.name, is_state)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
-    real = functional.outputs(model)
+    real = _real_outputs(model)
     places: list[CutPoint] = []
     alive: dict[int, Any] = {}
     for index, node in enumerate(nodes):
@@ -292,6 +299,91 @@ def _obstacle(
     return ""
 
 
+def _real_outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]:
+    """Dtypes and ranks of the outputs of layers for which Keras may be wrong, by their names.
+
+    For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
+    dtype and believes the shape. This function traces a model that has such layers; of layers that
+    compute the same, it calls one.
+    """
+    unknown = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Lambda)
+        or type(layer).compute_output_shape.__module__.partition(".")[0] != "keras"
+    ]
+    if not unknown:
+        return {}
+    layers = [*map(id, model.layers)]
+    if _outputs.get(model, (None,))[0] == layers:
+        return _outputs[model][1]
+    result: dict[str, list[tuple[str, int | None]]] = {}
+    keys = {id(layer): alike.layer_key(layer) for layer in unknown}
+    known: dict[Any, Any] = {}
+
+    def watched(layer: Any, call: Any) -> Any:
+        def recording(*args: Any, **kwargs: Any) -> Any:
+            key = keys[id(layer)], _described((args, kwargs))
+            made = known.get(key)
+            if made is None:
+                made = call(*args, **kwargs)
+            else:
+                made = tf.nest.map_structure(_placeholder, made)
+            if None not in key and all(map(tf.is_symbolic_tensor, tf.nest.flatten(made))):
+                known[key] = made
+            result[layer.name] = [
+                (tf.as_dtype(x.dtype).name, x.shape.rank) for x in tf.nest.flatten(made)
+            ]
+            return made
+
+        return recording
+
+    with intercepted(unknown, watched), _apart():
+        tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(
+            inputs.specs(inputs.of(model), 2)
+        )
+    _outputs[model] = layers, result
+    return result
+
+
+def _described(arguments: Any) -> str | None:
+    """Structure, shapes and dtypes of tensors, and other arguments; None: not known."""
+    leaves = tf.nest.flatten(arguments)
+    if not all(tf.is_symbolic_tensor(each) or each in (None, True, False) for each in leaves):
+        return None
+    return repr(
+        tf.nest.map_structure(lambda x: (x.shape, x.dtype) if tf.is_tensor(x) else x, arguments)
+    )
+
+
+def _placeholder(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+
+
+_outputs: weakref.WeakKeyDictionary[keras.Model, tuple[list[int], Any]]
+_outputs = weakref.WeakKeyDictionary()
+"""Model -> ids of its layers, and their real outputs: planning asks for them many times."""
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """In the block, calls of layers leave no losses and assignments where somebody looks at them.
+
+    A model inside of another one may be in the middle of a call.
+    """
+    before = global_state.get_global_attribute(_CALL)
+    global_state.set_global_attribute(_CALL, None)
+    try:
+        with keras.StatelessScope(collect_losses=True):
+            yield
+    finally:
+        global_state.set_global_attribute(_CALL, before)
+
+
+_CALL = "current_call_ctx"
+"""Of ``keras/src/layers/layer.py``."""
+
+
 def _check_names(model: keras.Model, names: Sequence[str]) -> None:
     """Raises a UserError unless the names are cut points, in order."""
     legal = [point.layer for point in cut_points(model)]
@@ -313,6 +405,7 @@ def _check_names(model: keras.Model, names: Sequence[str]) -> None:
 
 
 def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
+    model = functional.opened(model)
     places = _places(model)
     # The name of a layer that is called several times means its last call.
     index = {place.layer: index for index, place in enumerate(places)}.get(name)

@@ -188,3 +188,21 @@ def language_model() -> keras.Model:
         inner = layers.Conv1D(4, 3, padding="causal", activation="tanh", name=f"mix{number}")(inner)
         hidden = layers.Add(name=f"add{number}")([hidden, inner])
     return keras.Model(tokens, embedding(hidden, reverse=True))
+
+
+def causal_lm() -> keras.Model:
+    """A backbone of models, and a head that uses its embedding again."""
+    embedding = Reversible(11, 4, name="embedding")
+    tokens = keras.Input((6,), dtype="int32")
+    hidden = layers.Identity(name="begin")(embedding(tokens))
+    for number in range(3):
+        block = keras.Sequential(name=f"block{number}")
+        block.add(keras.Input((6, 4)))
+        block.add(layers.Dense(8, activation="tanh", name=f"wide{number}"))
+        block.add(layers.Dropout(0.2, name=f"drop{number}"))
+        block.add(layers.LayerNormalization(name=f"norm{number}"))
+        block.add(layers.Dense(4, name=f"narrow{number}"))
+        hidden = layers.Add(name=f"add{number}")([hidden, block(hidden)])
+    backbone = keras.Model(tokens, hidden, name="backbone")
+    given = keras.Input((6,), dtype="int32")
+    return keras.Model(given, embedding(backbone(given), reverse=True))

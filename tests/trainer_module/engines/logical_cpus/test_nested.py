@@ -24,7 +24,13 @@ TWO_BY_TWO: dict[str, Any] = {
     "microbatches": 2,
 }
 EVERYTHING = {"optimizer": "adamw", "clip_norm": 0.5, "ema_decay": 0.9, "learning_rate": 0.01}
-TASKS = {"u_net": "PIXELS", "towers": "TOWERS", "Whole": "TOWERS", "language_model": "TOKENS"}
+TASKS = {
+    "u_net": "PIXELS",
+    "towers": "TOWERS",
+    "Whole": "TOWERS",
+    "language_model": "TOKENS",
+    "causal_lm": "TOKENS",
+}
 
 
 def make(parallel: Mapping[str, Any], model: str, **train: Any) -> Engine:
@@ -76,6 +82,9 @@ def assert_equal(found: Any, expected: Any) -> None:
         ("language_model", {**STAGES, "replicas": 2}, EVERYTHING),
         rare("language_model", {**STAGES, "accumulate": 2, "remat": True}, EVERYTHING),
         rare("language_model", {**ONE, "remat": True}, {}),
+        ("causal_lm", STAGES, EVERYTHING),
+        rare("causal_lm", {**STAGES, "remat": True, "cuts": "block0,block1"}, EVERYTHING),
+        rare("causal_lm", {**ONE, "remat": True}, {}),
     ],
     ids=label,
 )

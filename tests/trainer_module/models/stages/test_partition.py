@@ -91,13 +91,75 @@ def test_frozen_layers_stay_frozen():
     assert [len(part.trainable_variables) for part in parts] == [2, 0]
 
 
-def test_a_nested_model_is_one_layer(messages):
+def test_a_model_inside_is_cut_between_its_layers():
     inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
-    model = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
-    assert _names(model) == ["a", "inner"]
-    _assert_parts_are_the_model(partition.split(model, ["inner"]), model)
-    with messages.raises(UserError):
-        partition.split(model, ["x"])
+    outer = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
+    model = _functional(lambda value: _dense("c")(outer(value)))
+    assert _names(model) == ["a", "x", "y", "b"]
+    _assert_parts_are_the_model(partition.split(model, ["x"]), model)
+    _assert_parts_are_the_model(partition.split(model, ["inner", "model"]), model)
+    assert partition.named_cuts(model, 3, "x, inner") == ["x", "y"]
+    assert partition.named_cuts(model, 3, "inner, b") == ["y", "b"]
+
+
+def test_masks_of_a_model_inside_are_seen():
+    inner = keras.Sequential([keras.Input((3, 4)), _dense("x"), layers.LSTM(4, name="lstm")])
+
+    def body(value):
+        hidden = layers.Embedding(9, 4, mask_zero=True, name="embedding")(value)
+        return _dense("a")(inner(layers.Dropout(0.0, name="dropout")(hidden)))
+
+    model = _functional(body, (3,))
+    # The mask goes from the embedding to the LSTM, through layers of two models.
+    assert not {"embedding", "dropout", "x"} & {*_names(model)}
+    assert "a" not in _names(model)
+
+
+def _two_models(same_names):
+    def tower(number):
+        names = ["x", "y"] if same_names else [f"x{number}", f"y{number}"]
+        return keras.Sequential([keras.Input((4,)), *map(_dense, names)], name=f"tower{number}")
+
+    return _functional(lambda value: tower(1)(tower(0)(value)))
+
+
+def _frozen_inside():
+    inner = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(name="norm")])
+    return _functional(lambda value: _dense("b")(inner(value, training=False)))
+
+
+def _trainable_inside():
+    inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
+    inner.trainable = False
+    inner.layers[0].trainable = True  # Keras trains no layer of a model that is frozen
+    return _functional(lambda value: _dense("b")(inner(value)))
+
+
+def _own_call():
+    class Doubled(keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return 2 * super().call(inputs, training=training)
+
+    given = keras.Input((4,))
+    inner = Doubled(given, _dense("x")(given), name="inner")
+    return _functional(lambda value: _dense("b")(inner(value)))
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: _two_models(True), ["x", "y"]),
+        (lambda: _two_models(False), ["x0", "y0", "x1"]),
+        (_frozen_inside, ["sequential"]),
+        (_trainable_inside, ["inner"]),
+        (_own_call, ["inner"]),
+    ],
+)
+def test_a_model_inside_that_does_more_stays_whole(make, names):
+    keras.utils.clear_session()
+    model = make()
+    assert [name.partition("_")[0] for name in _names(model)] == names
+    _assert_parts_are_the_model(partition.split(model, _names(model)), model)
 
 
 def test_bare_operations_are_places_too():
@@ -125,8 +187,8 @@ def test_weights_inside_two_nested_models_are_seen():
     shared = _dense("shared")
     first, second = (keras.Sequential([keras.Input((4,)), shared]) for _ in range(2))
     model = _functional(lambda value: _dense("b")(second(_dense("a")(first(value)))))
-    assert _names(model, plain=True) == [second.name]
-    assert _names(model) == [first.name, "a", second.name]
+    assert _names(model, plain=True) == ["shared"]  # behind its second call
+    assert _names(model) == ["a", "shared"]
 
 
 @pytest.mark.parametrize(

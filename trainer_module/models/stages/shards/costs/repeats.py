@@ -36,7 +36,10 @@ class Repeats:
 
         A layer that several pieces call is divided as its first call says.
         """
-        layers = [[id(layer) for _, layer in walk(piece)] for piece in pieces]
+        layers = [
+            [id(each) for _, each in walk(piece) if not isinstance(each, keras.layers.InputLayer)]
+            for piece in pieces
+        ]
         uses = Counter(layer for each in layers for layer in each)
         weights = [[id(variable) for variable in piece.variables] for piece in pieces]
         uses += Counter(variable for each in weights for variable in each)
