@@ -1,17 +1,39 @@
-"""TFX components; each is imported on first use, so that light modules stay light."""
+"""TFX components, metrics for a TFMA ``EvalConfig``, and what a module of the user calls.
+
+Each name is imported on first use, so that light modules stay light. TFX finds a ``run_fn`` and a
+``preprocessing_fn`` by their paths, such as ``stagecraft.components.run_fn``. The ``module`` of the
+metrics in a ``MetricConfig`` is ``stagecraft.components``.
+"""
 
 from __future__ import annotations
 
 import typing
 
-from stagecraft.schemas import lazy, moved
-
-moved.install()
+from stagecraft.schemas import lazy
 
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate as AnomalyGate
     from stagecraft.components.baseline import LatestBlessedBaseline as LatestBlessedBaseline
+    from stagecraft.components.evaluator.better_than_constant import (
+        BetterThanConstant as BetterThanConstant,
+    )
+    from stagecraft.components.evaluator.classification import (
+        Accuracy as Accuracy,
+        ConfusionMatrix as ConfusionMatrix,
+        CrossEntropy as CrossEntropy,
+        ExpectedCalibrationError as ExpectedCalibrationError,
+        TopAccuracy as TopAccuracy,
+    )
     from stagecraft.components.evaluator.component import Evaluator as Evaluator
+    from stagecraft.components.evaluator.misclassified import (
+        MostConfidentlyWrong as MostConfidentlyWrong,
+    )
+    from stagecraft.components.evaluator.results import read_evaluation as read_evaluation
+    from stagecraft.components.evaluator.task_metric import (
+        SampledPredictions as SampledPredictions,
+        TaskBetterThanConstant as TaskBetterThanConstant,
+        TaskMetric as TaskMetric,
+    )
     from stagecraft.components.example_gen.component import Cifar10ExampleGen as Cifar10ExampleGen
     from stagecraft.components.example_gen.kinds.avro import AvroExampleGen as AvroExampleGen
     from stagecraft.components.example_gen.kinds.image_folder import (
@@ -25,6 +47,9 @@ if typing.TYPE_CHECKING:
         ParquetExampleGen as ParquetExampleGen,
     )
     from stagecraft.components.example_gen.kinds.text import TextExampleGen as TextExampleGen
+    from stagecraft.components.fingerprints.code_fingerprint import (
+        code_fingerprint as code_fingerprint,
+    )
     from stagecraft.components.import_schema import ImportSchema as ImportSchema
     from stagecraft.components.import_transform_graph import (
         ImportTransformGraph as ImportTransformGraph,
@@ -33,5 +58,11 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.pusher.component import Pusher as Pusher
     from stagecraft.components.report.component import TrainingReport as TrainingReport
     from stagecraft.components.trainer.component import Trainer as Trainer
+    from stagecraft.trainer_module.checkpointing.evaluations import Evaluation as Evaluation
+    from stagecraft.trainer_module.data import input_data as input_data
+    from stagecraft.trainer_module.models.registry import build as build_model
+    from stagecraft.trainer_module.preprocessing import preprocessing_fn as preprocessing_fn
+    from stagecraft.trainer_module.run_fn import run_fn as run_fn
+    from stagecraft.trainer_module.training import export as export, record as record
 
 __all__, __getattr__, __dir__ = lazy.exports(__name__)

@@ -24,8 +24,13 @@ if typing.TYPE_CHECKING:
         compile_pipeline as compile_for_kubeflow,
     )
     from stagecraft.pipeline.kubeflow.runner import KubeflowRunner as KubeflowRunner
-    from stagecraft.pipeline.local.runners import LocalRunner as LocalRunner
+    from stagecraft.pipeline.local.runners import (
+        BeamRunner as BeamRunner,
+        LocalRunner as LocalRunner,
+    )
     from stagecraft.pipeline.project import create_pipeline as create_pipeline
+    from stagecraft.pipeline.settings import EvaluateSettings as EvaluateSettings
+    from stagecraft.pipeline.settings.kubeflow import KubeflowSettings as KubeflowSettings
     from stagecraft.pipeline.settings.tree import (
         PipelineSettings as PipelineSettings,
         load as load_settings,
@@ -33,6 +38,11 @@ if typing.TYPE_CHECKING:
     from stagecraft.pipeline.tfx_command.engine_option import engine as tfx_engine
     from stagecraft.pipeline.vertex.compile import compile_pipeline as compile_for_vertex
     from stagecraft.pipeline.vertex.runner import VertexRunner as VertexRunner
+    from stagecraft.schemas import features as features
     from stagecraft.trainer_module.parallel.topology import configure_devices as configure_devices
+    from stagecraft.trainer_module.settings import (
+        TrainingSettings as TrainingSettings,
+        TrainSettings as TrainSettings,
+    )
 
 __all__, __getattr__, __dir__ = lazy.exports(__name__)

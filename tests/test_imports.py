@@ -31,6 +31,9 @@ FOREIGN = {
 }
 """What each folder knows nothing of."""
 
+FACE = ROOT / "library" / "extend.py"
+"""The public names of all folders, each imported on first use."""
+
 ALONE = {"kubernetes": "components/kubernetes", "kfp.client": "pipeline/kubeflow/client"}
 """Modules that one folder alone knows."""
 
@@ -87,7 +90,7 @@ def sources(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_folder_imports_only_what_stands_before_it(folder: str) -> None:
-    files = sorted(sources(ROOT / folder))
+    files = sorted({*sources(ROOT / folder)} - {FACE})
     assert files
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: imports {name}: {why}"

@@ -1,5 +1,1 @@
 """What runs inside the Trainer; imports TensorFlow and Keras, but no runners."""
-
-from stagecraft.schemas import moved
-
-moved.install()

@@ -7,7 +7,8 @@ one more execution property.
 The fingerprint is static: it parses sources, locates modules by the import system's finders, and
 executes none of them. It cannot see imports by a name computed at run time
 (``importlib.import_module(name)``); pass such modules as further roots. It skips imports under
-``if TYPE_CHECKING:``, which never run.
+``if TYPE_CHECKING:``, which never run, but for Stagecraft's public names: a package imports those
+that code uses.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from stagecraft.schemas import lazy
 from stagecraft.schemas.errors import UserError
 
 _OURS = "stagecraft"
@@ -107,6 +109,7 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
             continue
         seen.add(name)
         for spec in _modules_along(name):
+            waiting.extend(_exported(spec, name))
             if spec.name in sources:
                 continue
             if not _is_first_party(spec, first_party):
@@ -119,14 +122,50 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
                 waiting.extend(_imports(source, spec.origin, spec.name, is_package))
 
 
+def _exported(spec: ModuleSpec, name: str) -> Iterator[str]:
+    """What a name of one of Stagecraft's packages stands for."""
+    attribute, _, rest = name[len(spec.name) + 1 :].partition(".")
+    if attribute and spec.origin and spec.name.partition(".")[0] == _OURS:
+        found = _exports(_read(spec.name, spec.origin), spec.origin).get(attribute)
+        if found:
+            yield ".".join((*found, rest) if rest else found)
+
+
+@functools.cache
+def _exports(source: bytes, origin: str) -> dict[str, tuple[str, str]]:
+    """The names that a package of Stagecraft imports on first use."""
+    is_lazy = b"lazy.exports(__name__)" in source
+    return lazy.exported(_parse(source, origin)) if is_lazy else {}
+
+
 @functools.cache
 def _imports(source: bytes, origin: str, module: str, is_package: bool) -> frozenset[str]:
-    """Imports of a source; cached, because components share most of their code."""
-    return frozenset(imported_names(_parse(source, origin), module, is_package=is_package))
+    """Imports of a source, and the names that it uses of Stagecraft's packages.
+
+    It is cached, because components share most of their code.
+    """
+    tree = _parse(source, origin)
+    return frozenset([*imported_names(tree, module, is_package=is_package), *_used(tree)])
+
+
+def _used(tree: ast.AST) -> Iterator[str]:
+    """Attributes of Stagecraft's packages in code: ``stagecraft.fit``, for ``sc.fit(…)``."""
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bound |= {x.asname: x.name for x in node.names if x.asname}
+            bound |= {top: top for x in node.names if (top := x.name.partition(".")[0])}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            bound |= {x.asname or x.name: f"{node.module}.{x.name}" for x in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            first, *rest = ast.unparse(node).split(".")
+            if bound.get(first, "").partition(".")[0] == _OURS:
+                yield ".".join((bound[first], *rest))
 
 
 def _resolve_root(dotted: str) -> str:
-    """The module that contains a name; its source must bind the rest of the name."""
+    """The name with dots alone; the source of its module must bind the rest of it."""
     path, colon, attribute = dotted.partition(":")
     specs = list(_modules_along(path))
     module = specs[-1].name if specs else ""
@@ -152,7 +191,7 @@ def _resolve_root(dotted: str) -> str:
                 file=origin,
                 record=wanted,
             )
-    return module
+    return dotted.replace(":", ".")
 
 
 def _bound_names(tree: ast.AST) -> set[str]:

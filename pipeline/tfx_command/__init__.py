@@ -1,5 +1,1 @@
 """The ``tfx`` command's engine for open-source Kubeflow Pipelines 2.x, which TFX lacks."""
-
-from stagecraft.schemas import moved
-
-moved.install()

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from stagecraft.components.fingerprints import code_fingerprint as fingerprints
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint, imported_names
 from stagecraft.schemas.errors import UserError
 
@@ -159,6 +160,29 @@ def test_a_name_may_be_bound_anyhow(project):
     _write(project, "conditional.py", "try:\n    build = None\nexcept ImportError:\n    pass\n")
     for name in ("reexported:make", "starred:build", "conditional:build"):
         code_fingerprint(name)
+
+
+@pytest.mark.parametrize(
+    ("source", "sees"),
+    [
+        ("import stagecraft as sc\ndef f(): sc.parallelize(1)", True),
+        ("import stagecraft\ndef f(): stagecraft.parallelize(1)", True),
+        ("from stagecraft import parallelize", True),
+        ("import stagecraft as sc\ndef f(): sc.Muon(1)", False),
+        ("import stagecraft as sc", False),
+    ],
+)
+def test_public_names_of_stagecraft_are_their_modules(tmp_path, monkeypatch, source, sees):
+    (tmp_path / "users_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = code_fingerprint("users_module")
+    read = fingerprints._read
+
+    def changed(name, origin):
+        return read(name, origin) + b"#" * (name == "stagecraft.parallel_model.session")
+
+    monkeypatch.setattr(fingerprints, "_read", changed)
+    assert (code_fingerprint("users_module") != before) == sees
 
 
 def test_imported_names():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.data.augmentation import Augmentation
+from stagecraft.extend import Augmentation
 
 
 class Invert(Augmentation):

@@ -10,10 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.parallel.strategies.mirrored import Mirrored
-from stagecraft.trainer_module.parallel.strategy import ParityCase, Traffic
+from stagecraft.extend import Mirrored, ParallelSettings, ParityCase, SettingError, Traffic
 
 
 class LocalSgd(Mirrored):
@@ -73,7 +70,7 @@ class LocalSgd(Mirrored):
         """An engine of replicas whose weights differ between averages."""
         import tensorflow as tf
 
-        from stagecraft.trainer_module.engines.strategy import StrategyEngine
+        from stagecraft.extend import StrategyEngine
 
         steps = self.steps
 

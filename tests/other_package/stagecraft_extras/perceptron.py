@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.models.family import ModelFamily
+from stagecraft.extend import ModelFamily
 
 
 class Perceptron(ModelFamily):

@@ -7,9 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.stages.shards.rule import ShardRule
-from stagecraft.trainer_module.models.stages.shards.split import Split, even
-from stagecraft.trainer_module.models.stages.shards.way import Way
+from stagecraft.extend import ShardRule, Split, Way, even
 
 
 class Scale(keras.layers.Layer):

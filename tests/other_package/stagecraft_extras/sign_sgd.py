@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.optimization.optimizer import Optimizer
-from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.extend import Optimizer, TrainSettings
 
 
 class SignSgd(Optimizer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.optimization.schedule import Schedule
+from stagecraft.extend import Schedule
 
 
 class Staircase(Schedule):

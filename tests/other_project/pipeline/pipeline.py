@@ -4,15 +4,14 @@ from tfx import v1 as tfx
 
 from pipeline import configs
 from stagecraft.components import AnomalyGate, Cifar10ExampleGen, ImportSchema, Trainer
-from stagecraft.schemas.features import DATASETS
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.pipeline import TrainingSettings, features
 
 
 def create_pipeline() -> tfx.dsl.Pipeline:
     example_gen = Cifar10ExampleGen(source="sample", sample_train=200, sample_test=50, shards=2)
     examples = example_gen.outputs["examples"]
     statistics_gen = tfx.components.StatisticsGen(examples=examples)
-    import_schema = ImportSchema(schema_file=DATASETS["cifar10"].schema_file)
+    import_schema = ImportSchema(schema_file=features.DATASETS["cifar10"].schema_file)
     schema = import_schema.outputs["schema"]
     gate = AnomalyGate(
         examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema

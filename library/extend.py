@@ -1,0 +1,49 @@
+"""What other packages extend Stagecraft with: base classes, and what they are called with.
+
+    from stagecraft.extend import Optimizer
+
+The guide is docs/how-to/extend.md. Each name is imported on first use, so that a module that
+registers something imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stagecraft.schemas import lazy
+
+if TYPE_CHECKING:
+    from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob as ClusterJob
+    from stagecraft.components.kubernetes.jobs.kinds.job import IndexedJob as IndexedJob
+    from stagecraft.components.report.pages.sections.content import Content as Content
+    from stagecraft.pipeline.beam.runner import Runner as Runner
+    from stagecraft.schemas.errors import SettingError as SettingError, UserError as UserError
+    from stagecraft.trainer_module.data.augmentation import Augmentation as Augmentation
+    from stagecraft.trainer_module.data.batch import Batch as Batch
+    from stagecraft.trainer_module.data.tasks import constant as constant
+    from stagecraft.trainer_module.data.tasks.metric import Mean as Mean, Metric as Metric
+    from stagecraft.trainer_module.data.tasks.task import Spec as Spec, Task as Task
+    from stagecraft.trainer_module.engines.strategy import StrategyEngine as StrategyEngine
+    from stagecraft.trainer_module.models.family import ModelFamily as ModelFamily
+    from stagecraft.trainer_module.models.layers.whitening import Whitening as Whitening
+    from stagecraft.trainer_module.models.stages.shards.rule import ShardRule as ShardRule
+    from stagecraft.trainer_module.models.stages.shards.split import Split as Split, even as even
+    from stagecraft.trainer_module.models.stages.shards.way import Way as Way
+    from stagecraft.trainer_module.optimization.loss.loss import Loss as Loss
+    from stagecraft.trainer_module.optimization.optimizer import Optimizer as Optimizer
+    from stagecraft.trainer_module.optimization.schedule import (
+        RateSchedule as RateSchedule,
+        Schedule as Schedule,
+    )
+    from stagecraft.trainer_module.parallel.strategies.mirrored import Mirrored as Mirrored
+    from stagecraft.trainer_module.parallel.strategy import (
+        ParityCase as ParityCase,
+        Strategy as Strategy,
+        Traffic as Traffic,
+    )
+    from stagecraft.trainer_module.settings import (
+        ParallelSettings as ParallelSettings,
+        TrainSettings as TrainSettings,
+    )
+
+__all__, __getattr__, __dir__ = lazy.exports(__name__)
