@@ -18,11 +18,11 @@ import sys
 
 from absl import logging
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline import configs
 from stagecraft.pipeline.kubeflow import compile, document
 from stagecraft.pipeline.tfx_command import engine_option
 from stagecraft.pipeline.vertex import compile as vertex
-from stagecraft.schemas.errors import UserError
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing
 
-from stagecraft.schemas import lazy
+from stagecraft.common import lazy
 
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate as AnomalyGate

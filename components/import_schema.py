@@ -19,8 +19,8 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.anomaly_gate import checks
-from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
 

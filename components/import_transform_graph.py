@@ -17,9 +17,9 @@ from tfx import types
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact_utils, channel_utils, component_spec, standard_artifacts
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.import_schema import FILE_NAME
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights import source
 
 Artifacts = dict[str, list[types.Artifact]]

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stagecraft.schemas import lazy
+from stagecraft.common import lazy
 
 if TYPE_CHECKING:
     from stagecraft import estimator as estimator
+    from stagecraft.common.errors import SettingError as SettingError, UserError as UserError
     from stagecraft.examples_task import ExamplesTask as ExamplesTask
     from stagecraft.fitting.engine import TrainingEngine as TrainingEngine, engine as engine
     from stagecraft.fitting.fit import fit as fit
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from stagecraft.fitting.plan import Plan as Plan, plan as plan
     from stagecraft.parallel_model.session import parallelize as parallelize
     from stagecraft.parallel_model.workers import connect as connect
-    from stagecraft.schemas.errors import SettingError as SettingError, UserError as UserError
     from stagecraft.topology import Parallel as Parallel, virtual_devices as virtual_devices
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric

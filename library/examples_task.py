@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft import given
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.metric import Metric
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task

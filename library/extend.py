@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stagecraft.schemas import lazy
+from stagecraft.common import lazy
 
 if TYPE_CHECKING:
+    from stagecraft.common.errors import SettingError as SettingError, UserError as UserError
     from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob as ClusterJob
     from stagecraft.components.kubernetes.jobs.kinds.job import IndexedJob as IndexedJob
     from stagecraft.components.report.pages.sections.content import Content as Content
     from stagecraft.pipeline.beam.runner import Runner as Runner
-    from stagecraft.schemas.errors import SettingError as SettingError, UserError as UserError
     from stagecraft.trainer_module.data.augmentation import Augmentation as Augmentation
     from stagecraft.trainer_module.data.batch import Batch as Batch
     from stagecraft.trainer_module.data.tasks import constant as constant

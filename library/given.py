@@ -1,7 +1,7 @@
 """Objects of the caller's, under names that settings hold: ``your_model:1f3a…``.
 
 Settings name tasks, models, losses and so on as ``package.module:name``. An object of a notebook or
-a script has no such name, so :mod:`stagecraft.schemas.user_objects` keeps it. Its name is a digest
+a script has no such name, so :mod:`stagecraft.common.user_objects` keeps it. Its name is a digest
 of the object's content: a script that runs again finds the checkpoints of its last run. The
 processes of a topology get the objects by :func:`pack`.
 """
@@ -18,9 +18,8 @@ from typing import Any
 import cloudpickle
 
 from stagecraft import pickles
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common import user_objects
+from stagecraft.common.errors import UserError, said
 
 
 class UnpicklableError(UserError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.schemas.base_settings import readable
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
+from stagecraft.common.settings import readable
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft import given
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.settings import readable
 from stagecraft.examples_task import ExamplesTask
-from stagecraft.schemas.base_settings import readable
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import local

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft import training
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.settings import hyperparameters
 from stagecraft.trainer_module.training import record

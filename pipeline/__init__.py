@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing
 
-from stagecraft.schemas import lazy
+from stagecraft.common import lazy
 
 if typing.TYPE_CHECKING:
     from stagecraft.pipeline.beam import beam_args as beam_args

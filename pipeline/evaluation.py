@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
-from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.missing_features import MissingFeatureError
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.settings import TaskSettings

@@ -19,6 +19,7 @@ from tfx.proto.transform_pb2 import SplitsConfig
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
+from stagecraft.common.errors import UserError
 from stagecraft.components import (
     AnomalyGate,
     Evaluator,
@@ -39,7 +40,6 @@ from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
 
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 
-from stagecraft.schemas import secrets
+from stagecraft.common import secrets
 
 
 class Redaction:

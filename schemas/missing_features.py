@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 
 class MissingFeatureError(UserError):

@@ -1,4 +1,4 @@
-"""Imports run one way: schemas -> trainer_module -> library -> components -> pipeline.
+"""Imports run one way: common -> schemas -> trainer_module -> library -> components -> pipeline.
 
 Inside a folder they run in no circle.
 
@@ -17,12 +17,13 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
-FOLDERS = ("schemas", "trainer_module", "library", "components", "pipeline")
+FOLDERS = ("common", "schemas", "trainer_module", "library", "components", "pipeline")
 """In order: a folder may import itself and what stands before it."""
 
 PEOPLE = {"click", "rich"}
 KUBEFLOW = {"kfp", "kfp_server_api"}
 FOREIGN = {
+    "common": {"apache_beam", "keras", "kubernetes", "tensorflow", "tfx", *PEOPLE, *KUBEFLOW},
     "schemas": {"apache_beam", "keras", "kubernetes", "tensorflow", "tfx", *PEOPLE, *KUBEFLOW},
     "trainer_module": {"apache_beam", "kubernetes", *PEOPLE, *KUBEFLOW},
     "library": {"apache_beam", "kubernetes", "tfx", "click", *KUBEFLOW},
@@ -156,6 +157,7 @@ def test_one_folder_alone_knows(module: str, folder: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "source", "refused"),
     [
+        ("common", "from stagecraft.schemas import features", True),
         ("schemas", "from stagecraft.trainer_module import settings", True),
         ("schemas", "def f():\n    import tensorflow as tf", True),
         ("trainer_module", "from stagecraft import components", True),

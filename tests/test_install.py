@@ -25,11 +25,11 @@ import pytest
 from made_once import made_once
 from processes import ran
 
+from stagecraft.common import lazy
 from stagecraft.pipeline.cli.project import writing
-from stagecraft.schemas import distribution
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("library", "schemas", "trainer_module", "components", "pipeline")
+FOLDERS = ("library", "common", "schemas", "trainer_module", "components", "pipeline")
 TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 LOCKS = ("requirements.lock", "requirements-gpu.lock")
 
@@ -70,7 +70,7 @@ FOUND = [
     pytest.param(file, line, id=f"{file.relative_to(ROOT)}: {line}")
     for file in written()
     for line in dict.fromkeys(line for text in texts_of(file) for line in lines_of(text))
-    if file != ROOT / "schemas" / "distribution.py"  # its command is tested with the error
+    if file != ROOT / "common" / "lazy.py"  # its command is tested with the error
 ]
 
 MORE = ("google-cloud-storage==3.0", "jupyterlab==4.0", "fsspec==2026.1", "s3fs==2026.1")
@@ -126,7 +126,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
             name, _, version = pin.partition("==")
             fake(folder, name, version, ("and-cuda", "gcp", "grpc"))
         real(folder, "setuptools")
-        fake(folder, distribution.FOREIGN, "0.1.9")
+        fake(folder, lazy.FOREIGN, "0.1.9")
 
     return made_once(tmp_path_factory, "index", make)
 
@@ -213,14 +213,14 @@ def test_a_line_installs_what_it_means(
     folder = clone
     if TEMPLATES in file.parents:  # a project of somebody who has installed the wheel
         installed = give(clone, index, "pip install --no-deps dist/*.whl", clone)
-        assert installed == {distribution.NAME}
+        assert installed == {lazy.NAME}
         monkeypatch.syspath_prepend(next((clone / ".venv").glob("lib/*/site-packages")))
         folder = tmp_path / "project"
         writing.write(folder, "empty")
     after = give(clone, index, line, folder)
-    assert distribution.FOREIGN not in after
+    assert lazy.FOREIGN not in after
     ours = re.search(r"dist/|'\.\[|requirements\.txt", line) and " uninstall " not in line
-    assert (distribution.NAME in after) == bool(ours)
+    assert (lazy.NAME in after) == bool(ours)
     if "kubeflow" in line or "requirements.txt" in line:
         assert {"kfp", "s3fs"} <= after
 
@@ -230,7 +230,7 @@ def test_the_other_project_is_what_its_name_installs(
 ) -> None:
     """The index of this test can show the mistake."""
     after = give(clone, index, "pip install 'stagecraft[kubeflow]'", clone)
-    assert distribution.FOREIGN in after
+    assert lazy.FOREIGN in after
 
 
 @pytest.mark.slow

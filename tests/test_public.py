@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from stagecraft.common.registry import Registry
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.pipeline.beam.runner import RUNNERS
-from stagecraft.schemas.registry import Registry
 from stagecraft.trainer_module import registries
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -86,7 +86,7 @@ def test_each_public_name_is_there(face: str) -> None:
     [
         ("from stagecraft.extend import Optimizer", []),
         ("from stagecraft.extend import (\n    Optimizer,\n    Nothing,\n)", ["Nothing"]),
-        ("import stagecraft.schemas.errors", ["errors"]),
+        ("import stagecraft.common.errors", ["errors"]),
         ('run_fn="stagecraft.components.run_fn"', []),
         ('run_fn="stagecraft.trainer_module.run_fn.run_fn"', ["run_fn"]),
         ("from stagecraft import fit, fitting", ["fitting"]),

@@ -13,9 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
-from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
+from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.registry import Entry, Registry, UnknownNameError
 
 
 def _registry(base: str, setting: str, folder: str, group: str, more: str = "") -> Registry:

@@ -25,9 +25,8 @@ import sys
 import traceback
 import types
 
-from stagecraft.schemas import code_location
-from stagecraft.schemas.errors import TransientError, UserError
-from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
+from stagecraft.common import errors
+from stagecraft.common.errors import LIMIT, TransientError, UserError, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
 from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
@@ -91,7 +90,7 @@ def _classify(error: Exception) -> tuple[int, str]:
         return exit_codes.PREEMPTED, str(error)
     if _is_lost_peer(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
-    message = code_location.append(said(error), error, LIMIT)
+    message = errors.append(said(error), error, LIMIT)
     if _NO_DESCRIPTOR in message:
         message += _CONNECTIONS
     return exit_codes.PERMANENT, message

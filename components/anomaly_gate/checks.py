@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.feature_statistics import common, name_of, nan_values
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data import labels
 
 SIZE_CODE = 2**31

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.anomaly_gate.checks import SIZE_CODE, Finding, Rule
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 
 _BATCH = 256
 _PARALLEL_FILES = 8

@@ -20,8 +20,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.common.errors import UserError, cleaned
 from stagecraft.trainer_module.training.assets import METRICS
 
 _TRIED = 100

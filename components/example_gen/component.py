@@ -7,10 +7,10 @@ from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import driver, executor
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.features import DATASETS
 
 

@@ -17,12 +17,12 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.content import Content, Source
 from stagecraft.components.example_gen.shards import Plan, WriteShard
 from stagecraft.components.metadata import manifest
-from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
 

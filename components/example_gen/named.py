@@ -17,10 +17,9 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 from tfx.proto import example_gen_pb2
 
+from stagecraft.common.errors import SettingError, said
 from stagecraft.components.example_gen.kinds import checked_csv
 from stagecraft.components.example_gen.sample import fingerprint
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.foreign_errors import said
 
 CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
 

@@ -10,13 +10,13 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
+from stagecraft.common.settings import Settings
 from stagecraft.components.example_gen import content
 from stagecraft.components.example_gen.archives import archive, download, files, sample
 from stagecraft.components.example_gen.archives.archive import Block, Progress
 from stagecraft.components.example_gen.content import Content
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import UserError
 
 SAMPLE, DOWNLOAD = "sample", "download"
 

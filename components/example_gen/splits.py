@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.schemas.features import EVAL, TRAIN, VAL
 
 Ids = npt.NDArray[np.int64]

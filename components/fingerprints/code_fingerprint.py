@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from stagecraft.schemas import lazy
-from stagecraft.schemas.errors import UserError
+from stagecraft.common import lazy
+from stagecraft.common.errors import UserError
 
 _OURS = "stagecraft"
 _INSTALLED = {"site-packages", "dist-packages"}

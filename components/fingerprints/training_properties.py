@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 from tfx.types import component_spec, standard_artifacts
 
+from stagecraft.common.errors import UserError, setting_error
 from stagecraft.components.fingerprints.code_fingerprint import (
     code_fingerprint,
     file_digest,
     files_digest,
 )
-from stagecraft.schemas.errors import UserError, setting_error
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source

@@ -11,8 +11,8 @@ import json
 import pathlib
 import sys
 
+from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.kubernetes.job_folder import heartbeat, last_process, staging
-from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
 from stagecraft.trainer_module.processes import exit_codes, preemption

@@ -17,7 +17,7 @@ from typing import Literal
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 Problem = Literal[
     "unreadable", "not SQLite", "truncated", "damaged", "locked", "another schema", "not MLMD"

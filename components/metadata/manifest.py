@@ -27,9 +27,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import file_digest
 from stagecraft.components.object_store import filesystem
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from ml_metadata.proto import metadata_store_pb2

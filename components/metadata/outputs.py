@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ml_metadata import metadata_store
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import file
-from stagecraft.schemas.errors import UserError
 
 if typing.TYPE_CHECKING:
     from tfx import types

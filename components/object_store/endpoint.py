@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tfx.dsl.io import filesystem
 
-from stagecraft.schemas.errors import SettingError, TransientError, UserError
+from stagecraft.common.errors import SettingError, TransientError, UserError
 
 STORE = "STAGECRAFT_STORE"
 """Environment variable: a folder in place of all object stores, also ``gs://``, for tests and the

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from tfx.dsl.io.filesystem import NotFoundError
 
+from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.object_store.endpoint import STORE, NoBucketError
 from stagecraft.components.object_store.lease_s3 import S3Lease
 from stagecraft.components.object_store.location import locate
-from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.object_store.endpoint import NoBucketError
-from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import Record
 

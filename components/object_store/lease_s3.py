@@ -16,9 +16,9 @@ from typing import Any
 
 from tfx.dsl.io.filesystem import NotFoundError
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.object_store.endpoint import NoBucketError, endpoint_of, explained
 from stagecraft.components.object_store.location import Location, locate
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import Record
 

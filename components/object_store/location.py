@@ -9,6 +9,9 @@ import posixpath
 import shutil
 from typing import Any, NamedTuple, cast
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
+from stagecraft.common.settings import Settings
 from stagecraft.components.object_store.endpoint import (
     STORE,
     STORE_NEEDS_KEYS,
@@ -16,9 +19,6 @@ from stagecraft.components.object_store.endpoint import (
     endpoint_of,
     explained,
 )
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import UserError
 
 _SUBFOLDERS = {"gs": "gcs"}  # folders that differ from their scheme, as KFP's launcher names them
 

@@ -17,11 +17,11 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.metadata import manifest
 from stagecraft.components.parity_gate.layout import JSON, MARKDOWN
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import batch, input_data
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case

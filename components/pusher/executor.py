@@ -11,10 +11,10 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest
 from stagecraft.components.pusher import already, owner
 from stagecraft.components.pusher.versions import check_copy, explained, write_version
-from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
 

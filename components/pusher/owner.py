@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 FILE = "pushed_by.json"
 

@@ -21,11 +21,11 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.manifest import Damage, Manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner
-from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""

@@ -16,6 +16,9 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils, path_utils
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
+from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.metadata import component_runs, manifest
@@ -32,9 +35,6 @@ from stagecraft.components.report.report_data import (
     TaskSummary,
     Training,
 )
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.plain_text import visible
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings

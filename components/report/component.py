@@ -6,10 +6,10 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
+from stagecraft.common import secrets
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts, executor
-from stagecraft.schemas import secrets
 
 
 def _channels(

@@ -12,6 +12,8 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import UserError
+from stagecraft.common.text import visible
 from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate.layout import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
@@ -24,8 +26,6 @@ from stagecraft.components.report.report_data import (
     Training,
 )
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.plain_text import visible
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.labels import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

@@ -19,14 +19,13 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
+from stagecraft.common.errors import UserError, said
 from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import manifest, outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stagecraft.schemas import lazy
+from stagecraft.common import lazy
 
 if TYPE_CHECKING:
     from stagecraft.estimator.canned import (

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft import given
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import UnknownNameError
+from stagecraft.common.settings import readable
 from stagecraft.estimator import feature_columns
 from stagecraft.estimator.feature_columns import FeatureColumn, Input
-from stagecraft.schemas import signatures
-from stagecraft.schemas.base_settings import readable
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.column import Categories, Column
 from stagecraft.trainer_module.data.tasks.tables.columns import Bucketized, Crossed, column

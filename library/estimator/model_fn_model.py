@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.common.errors import UserError
 from stagecraft.estimator.spec import (
     EstimatorSpec,
     ModeKeys,
@@ -25,7 +26,6 @@ from stagecraft.estimator.spec import (
     checked_spec,
     explained,
 )
-from stagecraft.schemas.errors import UserError
 
 _current: ContextVar[Run | None] = ContextVar("model_fn", default=None)
 

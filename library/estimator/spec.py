@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import UserError, said
 
 
 class ModeKeys:

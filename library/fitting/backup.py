@@ -19,10 +19,10 @@ import keras
 import numpy as np
 
 from stagecraft import pickles
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting.history import plain
 from stagecraft.objects.model import structure
 from stagecraft.parallel_model.lockstep import build_optimizer, state
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 
 _FILE = "training.npz"

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from stagecraft.common.errors import SettingError
 from stagecraft.fitting.history import plain
 from stagecraft.fitting.work import Work, chosen, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import local

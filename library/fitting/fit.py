@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import keras
 import tensorflow as tf
 
+from stagecraft.common.errors import SettingError
 from stagecraft.fitting import processes
 from stagecraft.fitting.backup import Backup
 from stagecraft.fitting.history import History
 from stagecraft.fitting.work import Work, chosen, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import acts_on_batches, is_built
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.schemas.columns import columns
+from stagecraft.common.text import columns
 from stagecraft.trainer_module.parallel.topology import Topology
 
 

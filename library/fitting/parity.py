@@ -14,11 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft import copies
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting import processes
 from stagecraft.fitting.work import Work, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.parity import criteria, report, tolerances

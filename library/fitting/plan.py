@@ -10,9 +10,9 @@ from typing import Any
 import keras
 
 from stagecraft import process_state
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting.work import settings
 from stagecraft.parallel_model import session
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models.stages import blank, inputs
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities

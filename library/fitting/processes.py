@@ -16,12 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft import copies, given, pickles
+from stagecraft.common.errors import UserError, said
 from stagecraft.fitting import streams
 from stagecraft.fitting.history import History, plain
 from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, isolation, local
 from stagecraft.trainer_module.processes.events import Event

@@ -23,8 +23,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from stagecraft.common.errors import said
 from stagecraft.parallel_model import workers
-from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.processes import process
 

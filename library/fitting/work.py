@@ -10,8 +10,8 @@ from typing import Any
 import keras
 
 from stagecraft import process_state
+from stagecraft.common.errors import SettingError
 from stagecraft.parallel_model import session
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices
 from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon

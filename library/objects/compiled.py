@@ -12,9 +12,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, said
 from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
 from stagecraft.trainer_module.models.layers.scope import floatx

@@ -14,8 +14,7 @@ import tensorflow as tf
 from keras.src.layers.preprocessing.index_lookup import IndexLookup
 
 from stagecraft import copies, pickles, process_state
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.models.stages import functional, inputs as model_inputs

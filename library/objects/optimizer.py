@@ -9,9 +9,8 @@ from typing import Any
 import keras
 
 from stagecraft import given
+from stagecraft.common.errors import SettingError, said
 from stagecraft.objects.compiled import near
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers import arguments
 from stagecraft.trainer_module.optimization.keras_optimizers import ELEMENTWISE

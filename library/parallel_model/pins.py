@@ -19,8 +19,8 @@ from keras.src.backend.common import global_state
 # Not public; what tf.custom_gradient uses, which would copy all arguments to one device.
 from tensorflow.python.eager import record
 
+from stagecraft.common.errors import UserError
 from stagecraft.parallel_model import draws
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.scope import assigned_value
 from stagecraft.trainer_module.models.stages import remat as recomputation
 from stagecraft.trainer_module.models.stages.shards.call import Weights

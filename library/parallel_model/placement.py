@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages import functional, partition
 from stagecraft.trainer_module.models.stages.balance import balance

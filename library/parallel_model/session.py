@@ -25,6 +25,7 @@ from keras.src import backend
 from tensorflow.python.eager import record
 
 from stagecraft import copies, process_state
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.parallel_model import (
     draws,
     examination,
@@ -38,7 +39,6 @@ from stagecraft.parallel_model.parts import Part
 from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.parallel_model.traces import PackedWeights, Traces, UnsharedError
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError

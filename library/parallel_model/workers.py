@@ -17,7 +17,7 @@ from keras.src import backend
 # Not public; see the pins.
 from tensorflow.python.eager import context, record
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines import factory
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.parallel import cluster, topology as topologies

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.beam.runner import RUNNERS, Runner
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import SettingError
 
 _SETTING = "beam.args"
 _FORMS = {int: "INTEGER", float: "NUMBER"}

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.beam.runner import PACKAGES, Given, Runner
-from stagecraft.schemas.errors import SettingError
 
 DOCKER, PROCESS, EXTERNAL, LOOPBACK = "DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from stagecraft.schemas.registry import Entry, Registry
+from stagecraft.common.registry import Entry, Registry
 
 RUNNERS = Registry(
     "stagecraft.pipeline.beam.runner:Runner",

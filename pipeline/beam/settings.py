@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError
+from stagecraft.common.settings import Settings
 from stagecraft.pipeline.beam import arguments
 from stagecraft.pipeline.beam.runner import RUNNERS, Runner
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import SettingError
 
 
 class BeamSettings(Settings):

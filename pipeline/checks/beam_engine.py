@@ -9,11 +9,11 @@ import socket
 import time
 from collections.abc import Iterator
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.beam.in_process import workers_are_elsewhere
 from stagecraft.pipeline.checks.machine import Check
 from stagecraft.pipeline.settings import BeamSettings
-from stagecraft.schemas.errors import UserError
 
 _ANSWER_SECONDS = 5.0
 _SECONDS = 50.0

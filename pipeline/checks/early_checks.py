@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import pathlib
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 

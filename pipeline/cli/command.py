@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.quiet import hide_warnings
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 Fields = dict[str, Any]
 

@@ -8,10 +8,10 @@ import typing
 import yaml
 from pydantic import BaseModel
 
+from stagecraft.common import secrets
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas import secrets
 from stagecraft.trainer_module import registries
 
 _REGISTRIES = registries.BY_SETTING | {each.setting: each for each in (CLUSTER_JOBS, RUNNERS)}

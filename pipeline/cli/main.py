@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 import stagecraft
+from stagecraft.common import lazy
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.commands.compare import compare
 from stagecraft.pipeline.cli.commands.compile import compile_command
 from stagecraft.pipeline.cli.commands.config import config
@@ -26,8 +28,6 @@ from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.project.init import init
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas import distribution
-from stagecraft.schemas.errors import UserError
 
 
 class _Main(click.Group):
@@ -38,7 +38,7 @@ class _Main(click.Group):
         folder, as the processes of a run do.
         """
         try:
-            distribution.check()
+            lazy.check()
         except UserError as error:
             console.error(str(error))
             sys.exit(1)

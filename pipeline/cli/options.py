@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.quiet import quiet_imports
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings

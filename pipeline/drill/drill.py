@@ -8,13 +8,13 @@ import pathlib
 import types
 from typing import IO, Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.drill.faulty_worker import Fault
 from stagecraft.pipeline.drill.training import Training
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 STEPS = 24

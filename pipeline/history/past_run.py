@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
 from stagecraft.components.metadata import component_runs, run_metadata
 from stagecraft.components.metadata.component_runs import ComponentRun
@@ -21,7 +22,6 @@ from stagecraft.pipeline.history import past_settings
 from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.training import record
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
+from stagecraft.common import secrets
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.pipeline.settings.data import EXAMPLE_GEN
-from stagecraft.schemas import secrets
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Flat = dict[str, Any]

@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import file, run_metadata
 from stagecraft.pipeline.local import layout
-from stagecraft.schemas.errors import UserError
 
 RUNS = pathlib.Path("runs")
 

@@ -12,12 +12,12 @@ from tfx.dsl.components.common.resolver import ResolverStrategy
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components import LatestBlessedBaseline
 from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks, Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 

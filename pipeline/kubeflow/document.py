@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.settings import LARGEST, Settings
 from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import LARGEST, Settings
-from stagecraft.schemas.errors import SettingError, UserError
 
 _KINDS = {
     "NUMBER_INTEGER": (int, float),

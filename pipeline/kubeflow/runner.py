@@ -23,6 +23,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow import linter, spec as specs
 from stagecraft.pipeline.kubeflow.compiler import (
     argo_escape,
@@ -36,7 +37,6 @@ from stagecraft.pipeline.kubeflow.compiler import (
 )
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.schemas.errors import SettingError, UserError
 
 _log = logging.getLogger(__name__)
 

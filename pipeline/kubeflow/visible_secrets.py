@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from stagecraft.common import secrets
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas import secrets
 
 
 def names(settings: PipelineSettings) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import re
 
-from stagecraft.schemas import code_location, secrets
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import LIMIT, cleaned
-from stagecraft.schemas.plain_text import plain
+from stagecraft.common import errors, secrets
+from stagecraft.common.errors import LIMIT, UserError, cleaned
+from stagecraft.common.text import plain
 
 # Beam appends the step to a DoFn's exception, once per nesting.
 _BEAM_STEP = re.compile(r"\s*\[while running '[^']*'\]")
@@ -25,7 +24,7 @@ def explain(error: BaseException) -> str:
 
 
 def _explain(error: BaseException) -> str:
-    chain = list(code_location.chain(error))
+    chain = list(errors.chain(error))
     for link in chain:
         if isinstance(link, UserError):
             return _BEAM_STEP.sub("", str(link)).strip()
@@ -38,9 +37,7 @@ def _explain(error: BaseException) -> str:
     message = _BEAM_STEP.sub("", message)
     if name == UserError.__name__:
         return " ".join(message.split())
-    return code_location.append(
-        cleaned(f"{name}: {message}" if message.strip() else name), error, LIMIT
-    )
+    return errors.append(cleaned(f"{name}: {message}" if message.strip() else name), error, LIMIT)
 
 
 def _full_disk(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 
 class OutputError(UserError):

@@ -10,8 +10,8 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.local.layout import OutputError
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes.process import is_running
 
 _NAMING_SECONDS = 5.0

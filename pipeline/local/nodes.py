@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Container, Iterable, Sequence
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
-from stagecraft.schemas.errors import UserError
 
 NODES = (
     EXAMPLE_GEN,

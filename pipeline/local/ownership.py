@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import pathlib
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import file, run_metadata
 from stagecraft.components.pusher import owner
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import UserError
 
 
 class ForeignOutputError(UserError):

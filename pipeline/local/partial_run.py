@@ -20,11 +20,11 @@ from tfx.orchestration.portable.mlmd import context_lib, execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import Artifact
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.pusher import already
 from stagecraft.pipeline.local import events
-from stagecraft.schemas.errors import UserError
 
 
 def choose_base(

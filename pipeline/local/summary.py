@@ -13,6 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     IMAGES,
@@ -26,7 +27,6 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data.labels import class_names
 from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.archives import files
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.features import ALL, DATASETS, EVAL, IMAGE, LABEL, SAMPLE, TRAIN, VAL
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TaskSettings

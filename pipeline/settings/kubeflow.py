@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 import stagecraft
+from stagecraft.common import kubernetes_names
+from stagecraft.common.errors import UserError
+from stagecraft.common.settings import Settings
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Image, PodSettings, Secret
-from stagecraft.schemas import kubernetes_names
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import UserError
 
 DEFAULT_IMAGE = f"stagecraft:{stagecraft.__version__.replace('+', '-')}"  # a tag has no plus sign
 """The image that ``docker build`` makes of the Dockerfile, with the version of the package."""

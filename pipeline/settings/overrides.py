@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from stagecraft.common import secrets
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
-from stagecraft.schemas import secrets
 
 Tree = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
 
 _TAG = "tag:yaml.org,2002:"
 

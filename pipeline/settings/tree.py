@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 from pydantic import Field, model_validator
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
 from stagecraft.pipeline.beam.settings import BeamSettings
 from stagecraft.pipeline.settings import strict_yaml
@@ -18,8 +20,6 @@ from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import setting_error
 from stagecraft.pipeline.settings import overrides as settings_overrides
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import setting_error
 
 Model = TypeVar("Model", bound=BaseModel)
 

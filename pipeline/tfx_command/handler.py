@@ -16,6 +16,8 @@ from tfx.dsl.io import fileio
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler.base_handler import BaseHandler
 
+from stagecraft.common.errors import UserError
+from stagecraft.common.text import plain
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline.kubeflow.client import pipelines, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
@@ -23,8 +25,6 @@ from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run
 from stagecraft.pipeline.tfx_command.patcher import KubeflowPatcher
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.plain_text import plain
 
 _LINE = "-" * 30
 

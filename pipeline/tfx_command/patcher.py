@@ -12,10 +12,10 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRu
 from tfx.orchestration.kubeflow.v2.pipeline_builder import DEFAULT_IMAGE_PATH_KEY
 from tfx.tools.cli.handler.kubeflow_v2_dag_runner_patcher import KubeflowV2DagRunnerPatcher
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
-from stagecraft.schemas.errors import SettingError, UserError
 
 _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
 

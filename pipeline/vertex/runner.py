@@ -15,12 +15,12 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.compiler import nodes, platform
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.vertex import driver, unsupported
-from stagecraft.schemas.errors import UserError
 
 
 class VertexRunner(KubeflowV2DagRunner):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.schemas.errors import SettingError, UserError
 
 _FIELDS = {
     "image_pull_policy": "has its own policy for pulling images",

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.vertex import unsupported
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel import roles
 
 POOLS = ("chief", "worker", "ps", "evaluator")

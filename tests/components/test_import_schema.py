@@ -7,9 +7,9 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import standard_artifacts
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.import_schema import Executor, ImportSchema
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 
 SCHEMA = 'feature { name: "label" type: INT int_domain { min: 0 max: 9 } }\n'
 

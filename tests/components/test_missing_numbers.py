@@ -15,13 +15,13 @@ from tfx.types import artifact_utils, channel_utils, standard_artifacts
 from tfx.utils import io_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from stagecraft.common.errors import UserError
 from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate.component import AnomalyGate
 from stagecraft.components.anomaly_gate.executor import AnomaliesError, Executor as Gate
 from stagecraft.components.example_gen.sample import to_example
 from stagecraft.components.report import data_summary
 from stagecraft.components.schema_gen import Executor as SchemaGen
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data.tasks.tables.columns import Bucketized, Numeric, Vocabulary
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 

@@ -5,11 +5,11 @@ from artifacts import artifact
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.anomaly_gate.executor import Executor as Gate
 from stagecraft.components.evaluator.component import Executor as Evaluator
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.components.import_schema import ImportSchema
-from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.missing_features import MissingFeatureError
 from stagecraft.trainer_module.settings import TaskSettings
 

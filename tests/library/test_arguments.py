@@ -11,8 +11,8 @@ import pytest
 
 import stagecraft as sc
 from stagecraft import training
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, UserError
 
 
 def collected(**more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from stagecraft import given
 FAR = """
 import pathlib, sys
 from stagecraft import given
-from stagecraft.schemas import user_objects
+from stagecraft.common import user_objects
 given.unpack(pathlib.Path(sys.argv[1]).read_bytes())
 print(user_objects.load("train.model", sys.argv[2])(20))
 """

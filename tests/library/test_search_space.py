@@ -4,7 +4,7 @@ import keras_tuner
 import pytest
 
 from stagecraft import tuning
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 
 def test_a_mapping():

@@ -14,7 +14,7 @@ import pytest
 from made_once import made_once
 
 import stagecraft as sc
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.training import record
 
 GRID = {"strategy": "grid", "stages": 2, "replicas": 2, "virtual_devices": 4}

@@ -14,7 +14,7 @@ from tfx.components.tuner import executor as tfx_tuner
 from tfx.types import standard_artifacts
 
 import stagecraft as sc
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 GRID = {"strategy": "grid", "microbatches": 2, "virtual_devices": 2}
 

@@ -9,12 +9,12 @@ import pytest
 import tensorflow_model_analysis as tfma
 from tfx.types import standard_artifacts
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import summary
 from stagecraft.pipeline.settings import EvaluateSettings, PipelineSettings
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 
 NAMES = ("cat", "dog", "frog")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn

@@ -9,7 +9,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 PARTIAL = ".partial"
 """Ending of a folder that is being written or removed; a crash may leave it behind."""

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, mirror, resume
 from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease_record import (
     Holder,
     LeaseHeldError,

@@ -11,7 +11,7 @@ import socket
 import time
 from typing import Any, TypeVar
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 Fields = TypeVar("Fields", "Holder", "Record")
 

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module import registries
 
 Flat = Mapping[str, Any]

@@ -6,7 +6,7 @@ import abc
 import zlib
 from typing import Any
 
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.registry import Entry
 
 
 class Augmentation(Entry):

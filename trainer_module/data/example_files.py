@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 _BATCH = 1024
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from stagecraft.common.errors import UserError
 from stagecraft.schemas import features, missing_features
-from stagecraft.schemas.errors import UserError
 
 LABEL_NAMES = "label_names"
 """Name of the schema-level ``string_domain`` that lists the classes, in order."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 # Not public; what tf.summary.trace_on uses. The profiler's step_stats are empty in TensorFlow 2.
 from tensorflow.python.eager import context
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.planning import schedule
 
 GRADIENT = "gradient_tape/"

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import Entry
 
 
 class ModelFamily(Entry):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings import TrainSettings
 

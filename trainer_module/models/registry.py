@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import opened_files

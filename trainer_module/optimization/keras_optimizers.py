@@ -9,10 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft.schemas import signatures, user_objects
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
-from stagecraft.schemas.registry import UserEntry
+from stagecraft.common import signatures, user_objects
+from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.registry import UserEntry
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.optimizer import (
     TAKEN,

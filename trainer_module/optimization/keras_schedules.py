@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures, user_objects
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import UserEntry
+from stagecraft.common import signatures, user_objects
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import UserEntry
 from stagecraft.trainer_module.optimization.schedule import ARGS, RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.schedule import RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from stagecraft.schemas import signatures
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import Entry
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import Entry
 from stagecraft.trainer_module.settings import TrainSettings
 
 ARGS = "train.optimizer_args"

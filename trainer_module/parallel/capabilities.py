@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.registry import Entry
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 

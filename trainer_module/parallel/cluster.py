@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.roles import jobs, roles
 from stagecraft.trainer_module.parallel.settings import ParallelSettings

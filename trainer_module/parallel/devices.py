@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.parallel.capabilities import Capabilities, capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
+from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 
 _STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")

@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stagecraft.schemas.registry import UnknownNameError
+from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import devices, rules
 from stagecraft.trainer_module.parallel.capabilities import Capabilities

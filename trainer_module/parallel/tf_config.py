@@ -14,7 +14,7 @@ import json
 import os
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 ROLES = ("chief", "worker", "ps", "evaluator")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, strategy
 from stagecraft.trainer_module.parallel.devices import (
     Topology,

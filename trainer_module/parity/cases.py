@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.registry import UnknownNameError
+from stagecraft.common.errors import UserError
+from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.schemas.columns import columns
+from stagecraft.common.text import columns
 from stagecraft.trainer_module.parity.criteria import DRIFT, GRADIENTS, TRAJECTORY, Finding
 
 HEADER = (

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import UserError, said
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.layers import dropout

@@ -22,7 +22,7 @@ import dataclasses
 import re
 from typing import NamedTuple
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 MEMORY_EFFICIENCY = 0.8
 """Share of the peak memory bandwidth that operations reach; assumed, the same for all kinds."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import prepared, schedule

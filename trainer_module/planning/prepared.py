@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import keras
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.models.stages.shards.costs.pieces import with_shards

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.roles import jobs

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NoReturn
 
-from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.common.errors import cleaned
 from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import LivenessMonitor

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
-from stagecraft.schemas import structured
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common import settings
+from stagecraft.common.errors import SettingError
+from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -146,7 +146,7 @@ class TrainingSettings(Settings):
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
-            f"{section}_{name}": structured.primitive(value)
+            f"{section}_{name}": settings.primitive(value)
             for section, fields in self.model_dump(
                 include=set(TrainingSettings.model_fields)
             ).items()

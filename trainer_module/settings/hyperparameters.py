@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _EXCLUSIVE = {"train_steps": "train_epochs", "train_epochs": "train_steps"}

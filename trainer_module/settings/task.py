@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from stagecraft.schemas.base_settings import Settings
+from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 
 

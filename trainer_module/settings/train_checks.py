@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import model_validator
 from typing_extensions import Self
 
-from stagecraft.schemas import structured
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common import settings
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings.train_values import TrainValues
 
@@ -47,8 +47,8 @@ class TrainSettings(TrainValues):
             )
         if self.steps is not None:  # epochs are known with the data
             self.check_length(self.steps)
-        structured.check_factors("train.learning_rate_multipliers", self.multipliers)
-        structured.check_shares("train.freeze_after", self.freeze_shares)
+        settings.check_factors("train.learning_rate_multipliers", self.multipliers)
+        settings.check_shares("train.freeze_after", self.freeze_shares)
         registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
         registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
         self._check_losses()
@@ -74,7 +74,7 @@ class TrainSettings(TrainValues):
         ):
             if setting == "loss_args" and not outputs:
                 continue
-            for output, value in structured.loaded(getattr(self, setting), {}).items():
+            for output, value in settings.loaded(getattr(self, setting), {}).items():
                 if output not in outputs or not isinstance(value, kind):
                     use = f"{noun} for each output that train.loss maps to a loss"
                     raise SettingError(f"train.{setting}", output, "does not fit train.loss", use)

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator
 
-from stagecraft.schemas import structured
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import Entry
+from stagecraft.common import settings
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import Entry
+from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 
 
@@ -33,7 +33,7 @@ class TrainParsing(Settings):
     def _parse_loss(cls, value: Any) -> Any:
         """Accepts a name, a mapping, or the JSON of one, which flat settings hold."""
         named = registries.losses(value)
-        return named.get("") or structured.mapping("train.loss", named)
+        return named.get("") or settings.mapping("train.loss", named)
 
     @field_validator(
         "optimizer_args",
@@ -48,19 +48,19 @@ class TrainParsing(Settings):
     @classmethod
     def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a mapping, or its JSON, which flat settings hold."""
-        return structured.mapping(f"train.{info.field_name}", value)
+        return settings.mapping(f"train.{info.field_name}", value)
 
     @field_validator("weight_decay_exclude", "frozen", mode="before", check_fields=False)
     @classmethod
     def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a list, its JSON, or a single regular expression."""
-        return structured.patterns(f"train.{info.field_name}", value)
+        return settings.patterns(f"train.{info.field_name}", value)
 
     @field_validator("callbacks", mode="before", check_fields=False)
     @classmethod
     def _parse_callbacks(cls, value: Any) -> Any:
         """Accepts a list, or a comma-separated string."""
-        return structured.dotted_names("train.callbacks", value)
+        return settings.dotted_names("train.callbacks", value)
 
     @field_validator("initial_weights", check_fields=False)
     @classmethod

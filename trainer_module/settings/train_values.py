@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from stagecraft.schemas import structured
+from stagecraft.common import settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings.train import TrainFields
 
@@ -26,17 +26,17 @@ class TrainValues(TrainFields):
     @property
     def optimizer_arguments(self) -> dict[str, Any]:
         """``optimizer_args`` as a mapping."""
-        return structured.loaded(self.optimizer_args, {})
+        return settings.loaded(self.optimizer_args, {})
 
     @property
     def schedule_arguments(self) -> dict[str, Any]:
         """``schedule_args`` as a mapping."""
-        return structured.loaded(self.schedule_args, {})
+        return settings.loaded(self.schedule_args, {})
 
     @property
     def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
-        arguments = structured.loaded(self.loss_args, {})
+        arguments = settings.loaded(self.loss_args, {})
         return {
             output: (name, arguments.get(output, {}) if output else arguments)
             for output, name in registries.losses(self.loss).items()
@@ -45,27 +45,27 @@ class TrainValues(TrainFields):
     @property
     def output_weights(self) -> dict[str, float]:
         """``loss_weights`` as a mapping."""
-        return structured.loaded(self.loss_weights, {})
+        return settings.loaded(self.loss_weights, {})
 
     @property
     def multipliers(self) -> dict[str, float]:
         """``learning_rate_multipliers`` as a mapping."""
-        return structured.loaded(self.learning_rate_multipliers, {})
+        return settings.loaded(self.learning_rate_multipliers, {})
 
     @property
     def frozen_patterns(self) -> list[str]:
         """``frozen`` as a list."""
-        return structured.loaded(self.frozen, [])
+        return settings.loaded(self.frozen, [])
 
     @property
     def freeze_shares(self) -> dict[str, float]:
         """``freeze_after`` as a mapping."""
-        return structured.loaded(self.freeze_after, {})
+        return settings.loaded(self.freeze_after, {})
 
     @property
     def undecayed_patterns(self) -> list[str]:
         """``weight_decay_exclude`` as a list."""
-        return structured.loaded(self.weight_decay_exclude, [])
+        return settings.loaded(self.weight_decay_exclude, [])
 
     @property
     def callback_names(self) -> tuple[str, ...]:

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.training.monitoring.curve import Point
 

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest

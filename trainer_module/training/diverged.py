@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 
 RATE = "Lower train.learning_rate, or raise train.warmup_steps."

@@ -9,7 +9,7 @@ import zipfile
 
 import keras
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 _UNDATED = (1980, 1, 1, 0, 0, 0)
 _METADATA = "metadata.json"

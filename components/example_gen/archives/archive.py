@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.archives import files, records
 from stagecraft.components.example_gen.archives.expanding import Expanding
 from stagecraft.components.example_gen.archives.layouts import (
@@ -22,7 +23,6 @@ from stagecraft.components.example_gen.archives.layouts import (
     Place,
     place,
 )
-from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]  # called with the bytes done and the total bytes
 _LONGEST_NAME = 255  # bytes: NAME_MAX of Linux

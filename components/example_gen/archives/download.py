@@ -15,8 +15,8 @@ from typing import NamedTuple
 import requests
 import urllib3
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.schemas.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 

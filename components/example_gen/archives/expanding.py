@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import IO, TypeVar
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 FREE = 1 << 30  # bytes that an archive of any size may expand to
 RATIO = 100

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import IO, Any, cast
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 SCHEMES = ("gs", "s3", "minio", "hdfs")
 """Schemes that TFX and :mod:`stagecraft.components.object_store.filesystem` read.

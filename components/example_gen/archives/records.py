@@ -8,10 +8,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from stagecraft.common.errors import UserError, said
 from stagecraft.components.example_gen.archives import unpickle
 from stagecraft.components.example_gen.archives.layouts import PLANES, Label, Layout
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
 
 _DAMAGED = "The file is damaged or has another format; download the archive again."
 BLOCK = 1024  # records per block: 3 MB

@@ -11,9 +11,9 @@ import pyarrow as pa
 import tensorflow as tf
 from tfx.components.example_gen.base_example_gen_executor import BaseExampleGenExecutor
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.kinds import columns
 from stagecraft.components.example_gen.kinds.columns import MICROSECONDS
-from stagecraft.schemas.errors import UserError
 
 
 class AvroExecutor(BaseExampleGenExecutor):

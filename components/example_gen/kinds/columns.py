@@ -31,8 +31,8 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx.types.standard_component_specs import INPUT_BASE_KEY
 from tfx_bsl.coders import example_coder
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.sample import fingerprint
-from stagecraft.schemas.errors import UserError
 
 ROWS = 1000
 """Rows that a worker converts at once."""

@@ -17,12 +17,12 @@ import numpy as np
 from google.protobuf import text_encoding
 from PIL import Image
 
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import visible
 from stagecraft.components.example_gen import content, source, splits
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.plain_text import visible
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 _FORMATS = ("PNG", "JPEG")

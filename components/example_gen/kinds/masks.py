@@ -13,12 +13,12 @@ from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import content, driver, executor, source
 from stagecraft.components.example_gen.archives import sample
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError
 
 
 @dataclasses.dataclass(frozen=True)

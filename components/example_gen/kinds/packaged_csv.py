@@ -9,8 +9,8 @@ from typing import Any
 from tfx.components.example_gen.driver import FileBasedDriver
 from tfx.types.standard_component_specs import INPUT_BASE_KEY
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen.kinds.checked_csv import CsvExampleGen
-from stagecraft.schemas.errors import SettingError
 
 PREFIX = "package:"
 

@@ -16,14 +16,14 @@ from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import plain
 from stagecraft.components.example_gen import content, driver, executor, source
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.plain_text import plain
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
 SUFFIX = ".txt"

@@ -16,7 +16,7 @@ import urllib3
 from kubernetes.client import ApiException
 from kubernetes.config import ConfigException, dateutil
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 _log = logging.getLogger(__name__)
 

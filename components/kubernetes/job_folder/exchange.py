@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.object_store.folder import StoredFolder, is_address
-from stagecraft.schemas.errors import SettingError, UserError
 
 if TYPE_CHECKING:
     from tfx import types

@@ -8,9 +8,9 @@ import pathlib
 import shutil
 from collections.abc import Iterator, Mapping
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.object_store.folder import StoredFolder, is_address
-from stagecraft.schemas.errors import UserError
 
 
 def at(path: str) -> StoredFolder | VolumeFolder:

@@ -6,9 +6,9 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from stagecraft.common.errors import UserError
+from stagecraft.common.registry import Entry
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.registry import Entry
 
 SUCCESS_POLICY = (1, 31)
 """The first Kubernetes with success policies. An older server drops the field without a message,

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from stagecraft.common.registry import Registry
+from stagecraft.common.settings import Settings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.registry import Registry
 
 CLUSTER_JOBS = Registry(
     "stagecraft.components.kubernetes.jobs.cluster_job:ClusterJob",

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from stagecraft.schemas import kubernetes_names
-from stagecraft.schemas.base_settings import Settings
+from stagecraft.common import kubernetes_names
+from stagecraft.common.settings import Settings
 
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from stagecraft.common import kubernetes_names
+from stagecraft.common.errors import SettingError
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings, JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.schemas import kubernetes_names
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 

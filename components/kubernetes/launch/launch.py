@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.job_folder import shared_folder, staging
 from stagecraft.components.kubernetes.job_folder.exchange import TASK, JobFolder, fetch_outputs
@@ -21,7 +22,6 @@ from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.processes.local import task_of

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused, parse_time
 from stagecraft.components.kubernetes.api.objects import Json, Objects
@@ -27,7 +28,6 @@ from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.object_store.folder import is_address, open_lease, patiently
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import Holder, Record
 

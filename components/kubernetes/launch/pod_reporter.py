@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api.pod_status import OUT_OF_MEMORY, Pod
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 
 STUCK_SECONDS = 300.0  # how long a container may wait for an image, a secret or a volume

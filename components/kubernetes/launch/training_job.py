@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import (
     Refused,
@@ -28,7 +29,6 @@ from stagecraft.components.kubernetes.jobs.cluster_job import (
 )
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.components.kubernetes.launch.pod_reporter import STUCK_SECONDS, PodReporter
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseLostError
 
 _log = logging.getLogger(__name__)

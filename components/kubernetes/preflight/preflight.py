@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader, as_allowed
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.preflight import access, capacity, network, volumes
-from stagecraft.schemas.errors import UserError
 
 _TESTED = (1, 29)  # the oldest Kubernetes version whose schemas are in the tests
 

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import MIN
 from stagecraft.components.report.pages import (
     charts,
@@ -20,7 +21,6 @@ from stagecraft.components.report.pages import (
     training_text,
 )
 from stagecraft.components.report.report_data import Quality, ReportData, Training
-from stagecraft.schemas.plain_text import visible
 
 _MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
 _STRONGEST = 50  # most percent of colour in a cell; text stays readable on it

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stagecraft.common.errors import TransientError
 from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.jobs import Job
-from stagecraft.schemas.errors import TransientError
 
 _AGAIN = "run the same command again: it reuses all finished steps"
 

@@ -23,8 +23,7 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc
 from apache_beam.runners.portability import job_server
 from apache_beam.utils.subprocess_server import pick_port
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.common.errors import UserError, cleaned
 
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0

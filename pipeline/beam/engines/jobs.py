@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.beam.engines.flink_rest import ENDED, FlinkRest
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption
 
 CANCEL_SECONDS = 20.0

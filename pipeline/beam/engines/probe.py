@@ -34,11 +34,11 @@ from apache_beam.runners import create_runner
 from apache_beam.transforms.environments import PythonLoopbackEnvironment
 
 import stagecraft
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.beam.engines import pipeline_root
 from stagecraft.pipeline.beam.engines.flink_rest import FlinkRest
 from stagecraft.pipeline.beam.engines.jobs import WorkerTimeoutError
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
 
 WORKER_SECONDS = 180.0
 

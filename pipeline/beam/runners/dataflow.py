@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.beam.runner import PACKAGES, Given, Runner
-from stagecraft.schemas.errors import SettingError
 
 _NEEDED = {"project": "PROJECT", "region": "REGION", "temp_location": "gs://BUCKET/FOLDER"}
 

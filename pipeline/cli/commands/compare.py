@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import UNDEFINED
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console, past_run_text
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.components.metadata.component_runs import ComponentRun

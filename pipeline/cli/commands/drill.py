@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.drill.scenarios import Result
@@ -72,8 +72,8 @@ def drill(
     All scenarios take about 15 minutes on two cores. Exit code: 0 if all passed; 1 if one failed;
     130 after Ctrl-C.
     """
+    from stagecraft.common.text import columns
     from stagecraft.pipeline.drill.scenarios import SCENARIOS  # with TensorFlow
-    from stagecraft.schemas.columns import columns
 
     if as_list:
         descriptions = {name: scenario.description for name, scenario in SCENARIOS.items()}
@@ -143,9 +143,9 @@ def _run(
     stderr: bool,
 ) -> dict[str, tuple[Result, float]]:
     """Runs scenarios; by name, the result and the seconds that it took."""
+    from stagecraft.common.errors import said
     from stagecraft.pipeline.drill.drill import Drill
     from stagecraft.pipeline.drill.scenarios import SCENARIOS, Result
-    from stagecraft.schemas.foreign_errors import said
 
     began = time.monotonic()
 

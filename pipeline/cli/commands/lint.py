@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.linter import Finding

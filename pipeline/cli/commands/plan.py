@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.cli import options, plan_search
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
 from stagecraft.trainer_module.planning.reliability.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.components.kubernetes.jobs.request import JobRequest

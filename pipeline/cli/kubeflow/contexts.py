@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.command import Group
 from stagecraft.pipeline.cli.kubeflow.connection import context_fields
 from stagecraft.pipeline.cli.options import not_empty
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 
 @click.group(cls=Group, short_help="Manage named connections.")

@@ -14,8 +14,8 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.commands import template
 from tfx.tools.cli.handler import template_handler
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.project import writing
-from stagecraft.schemas.errors import UserError
 
 PREFIX = "stagecraft_"
 

@@ -13,9 +13,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from stagecraft.common import lazy
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.settings.kubeflow import DEFAULT_IMAGE
-from stagecraft.schemas import distribution
-from stagecraft.schemas.errors import SettingError, UserError
 
 _TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
 _COMMON, _ABOUT = "common", "about.md"
@@ -59,7 +59,7 @@ def write(folder: pathlib.Path, template: str, name: str | None = None) -> str:
                 "ABOUT": about,
                 "IMAGE": DEFAULT_IMAGE,
                 "PIPELINE_NAME": name,
-                "STAGECRAFT": distribution.requirement("kubeflow"),
+                "STAGECRAFT": lazy.requirement("kubeflow"),
             }
             for layer in (_COMMON, template):
                 _render(_TEMPLATES / layer, made, values)

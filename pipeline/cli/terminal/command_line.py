@@ -6,8 +6,8 @@ import pathlib
 import shlex
 from typing import TYPE_CHECKING
 
+from stagecraft.common import secrets
 from stagecraft.pipeline.cli.options import DEFAULT_CONFIG
-from stagecraft.schemas import secrets
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings.overrides import Override

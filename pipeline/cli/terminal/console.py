@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from stagecraft.schemas import secrets
-from stagecraft.schemas.plain_text import plain
+from stagecraft.common import secrets
+from stagecraft.common.text import plain
 
 _INDENT = "    "
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagecraft.schemas.columns import columns
+from stagecraft.common.text import columns
 from stagecraft.trainer_module.planning.reliability.faults import Faults
 from stagecraft.trainer_module.planning.reliability.goodput import Goodput
 

@@ -18,9 +18,9 @@ import kfp_server_api
 import urllib3
 from kfp.client import auth
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.client import connection as connections, errors
 from stagecraft.pipeline.kubeflow.client.connection import Connection
-from stagecraft.schemas.errors import UserError
 
 _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipeline_version")
 

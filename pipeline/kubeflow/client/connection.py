@@ -25,10 +25,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow.client import contexts
 from stagecraft.pipeline.kubeflow.client.contexts import Context
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import SettingError, UserError
 
 TOKEN, COOKIES, CONTEXT = (
     "STAGECRAFT_KUBEFLOW_TOKEN",

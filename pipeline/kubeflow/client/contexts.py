@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import Field, ValidationError
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.settings import Settings
 from stagecraft.pipeline.settings import strict_yaml, validation
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import SettingError, UserError
 
 
 class Context(Settings):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_status
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.api.objects import Objects
@@ -24,7 +25,6 @@ from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR, Progress
-from stagecraft.schemas.errors import UserError
 
 WITHOUT_CONTAINER_SECONDS = 60.0
 """A step whose container has not started after this time is reported."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import urllib3
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.client.connection import Connection
-from stagecraft.schemas.errors import UserError
 
 _ADVICE = {
     401: "The server does not accept these credentials: set --token-file, --cookies-file or "

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.client import progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.progress import Progress
-from stagecraft.schemas.errors import UserError
 
 Answer = TypeVar("Answer")
 

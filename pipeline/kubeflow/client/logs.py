@@ -14,6 +14,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterator
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.api.pod_logs import Pod
@@ -24,7 +25,6 @@ from stagecraft.pipeline.kubeflow.client.follow import Patience
 from stagecraft.pipeline.kubeflow.client.nodes import Node
 from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.progress import DRIVER
-from stagecraft.schemas.errors import UserError
 
 RUN_LABEL = "pipeline/runid"
 """Label of each pod of a run: ``LabelKeyWorkflowRunId`` in backend/src/common/util/consts.go."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import document as documents, linter
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.spec import Json, doubles
-from stagecraft.schemas.errors import UserError
 
 _NEWEST_FIRST = "created_at desc"
 

@@ -6,13 +6,13 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
+from stagecraft.common.settings import Settings
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version, document
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.schemas import secrets
-from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import UserError
 
 
 def create(

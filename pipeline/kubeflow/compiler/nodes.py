@@ -18,9 +18,9 @@ from tfx.types.resolved_channel import ResolvedChannel
 from tfx.types.standard_artifacts import Model
 from tfx.utils import name_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.schemas.errors import UserError
 
 
 def driver_of(node: Any) -> str | None:

@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
+from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
-from stagecraft.schemas.errors import SettingError
 
 _SINCE = {
     "tolerations": (2, 1),

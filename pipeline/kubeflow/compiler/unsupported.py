@@ -15,8 +15,8 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import Channel
 from tfx.utils import name_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components import LatestBlessedBaseline
-from stagecraft.schemas.errors import UserError
 
 
 class UnsupportedNodeError(UserError):

@@ -13,12 +13,12 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import FOLDERS
 from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.schemas.errors import UserError
 
 ENGINES = ("docker", "podman")
 

@@ -13,12 +13,12 @@ import re
 import uuid
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import store
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs
 from stagecraft.pipeline.kubeflow.emulator.values import to_text, type_of
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.schemas.errors import UserError
 
 EXECUTOR_LOGS = "executor-logs"
 """Output artifact that the backend adds to every step."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.document import Document, dependencies
 from stagecraft.pipeline.kubeflow.emulator import driver, records, store
@@ -20,7 +21,6 @@ from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import stored_metadata
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.schemas.errors import UserError
 
 
 class Ended(NamedTuple):

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.kubeflow.entrypoint import step_log
@@ -19,7 +20,6 @@ from stagecraft.pipeline.kubeflow.spec import (
     RESOLVED_INPUTS,
     RUN,
 )
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption
 
 

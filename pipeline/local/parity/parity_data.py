@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import TRAIN
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import batch
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TaskSettings

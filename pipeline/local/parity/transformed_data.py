@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.public import tfxio
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import driver
 from stagecraft.components.example_gen.content import Source
 from stagecraft.pipeline.data import example_gen, preprocessing
@@ -27,7 +28,6 @@ from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN
-from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import TRAIN
 from stagecraft.trainer_module.data import batch, example_files, labels
 

@@ -18,11 +18,11 @@ from tfx import version
 from tfx.types import channel_utils, standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.component import AnomalyGate
 from stagecraft.components.anomaly_gate.executor import AnomaliesError, Executor
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
 
 SPLITS = ("train", "val", "eval")
 PER_SPLIT = 40

@@ -12,9 +12,9 @@ import tracemalloc
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives import archive, expanding, files
-from stagecraft.schemas.errors import UserError
 
 PROPERTIES = {"dataset": "cifar10", "cache_dir": "", "sample_train": 0, "sample_test": 0}
 LITTLE = 8 << 20  # bytes: a block of records, a few times

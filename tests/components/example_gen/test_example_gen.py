@@ -18,13 +18,13 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import source, staging
 from stagecraft.components.example_gen.archives import records, sample
 from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 
 # An image named here keeps TFX from packing itself up for workers elsewhere, which takes seconds.
 BEAM_ARGS = ["--direct_running_mode=in_memory", "--sdk_container_image=unused"]

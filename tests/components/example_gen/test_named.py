@@ -3,9 +3,9 @@ from google.protobuf import json_format
 from tfx.components import CsvExampleGen, ImportExampleGen
 from tfx.proto import example_gen_pb2
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.kinds import packaged_csv, parquet
-from stagecraft.schemas.errors import SettingError
 
 SPLITS = example_gen_pb2.Output(
     split_config={

@@ -14,11 +14,11 @@ import tensorflow as tf
 from PIL import Image
 from tfx.types import standard_artifacts
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components import ImageFolderExampleGen, MaskExampleGen, TextExampleGen
 from stagecraft.components.anomaly_gate import checks, scan
 from stagecraft.components.example_gen.kinds import folders, text
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import labels
 
 SPLITS = ("train", "val", "eval")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tfx.dsl.io import fileio
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import source
-from stagecraft.schemas.errors import UserError
 
 PROPERTIES = {"dataset": "cifar10", "cache_dir": "", "sample_train": 0, "sample_test": 0}
 

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
+from stagecraft.common.errors import UserError
+from stagecraft.common.secrets import SecretInAddress
 from stagecraft.components.example_gen.archives import download
 from stagecraft.components.example_gen.source import Source, resolve
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.secrets import SecretInAddress
 
 PROPERTIES = {
     "source": "sample",

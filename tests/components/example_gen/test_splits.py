@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import splits
-from stagecraft.schemas.errors import SettingError
 
 
 def test_every_id_is_in_one_split_and_one_shard():

@@ -13,9 +13,9 @@ from example_gens import examples, values
 from tfx.components import CsvExampleGen
 from tfx.proto import example_gen_pb2
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.kinds import checked_csv, columns
-from stagecraft.schemas.errors import SettingError, UserError
 
 SPLITS = example_gen_pb2.Output(
     split_config={

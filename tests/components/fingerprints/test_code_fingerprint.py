@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints import code_fingerprint as fingerprints
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint, imported_names
-from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import io_utils
 
+from stagecraft.common.errors import UserError
+from stagecraft.common.secrets import SecretInAddress
 from stagecraft.components.object_store import endpoint, filesystem, location
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.secrets import SecretInAddress
 
 
 @pytest.fixture(params=["s3", "minio", "folder s3", "folder minio", "folder gs"])

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from error_server import error_server
 
+from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
-from stagecraft.schemas.errors import TransientError, UserError
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from artifacts import INPUTS, artifact, training_inputs
 from tfx import types
 from tfx.dsl.compiler.compiler import Compiler
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.parity_gate.component import ParityGate, ParityGateSpec, ParityReport
 from stagecraft.components.parity_gate.executor import Executor
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.pipeline import create_pipeline
 from stagecraft.pipeline.settings import load
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parity import check
 from stagecraft.trainer_module.settings import TrainingSettings
 

@@ -12,12 +12,12 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
+from stagecraft.common.errors import UserError
 from stagecraft.components import Pusher
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.manifest import DamagedArtifactError
 from stagecraft.components.pusher import already, executor
 from stagecraft.components.pusher.versions import DamagedCopyError
-from stagecraft.schemas.errors import UserError
 
 FILES = {"saved_model.pb": "a model", "variables/variables.data": "its weights"}
 CHANNEL = types.Channel(type=standard_artifacts.Model)

@@ -9,9 +9,9 @@ import time
 import pytest
 from tfx.dsl.io import fileio
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.pusher import versions
 from stagecraft.components.pusher.versions import HIGHEST, next_version, write_version
-from stagecraft.schemas.errors import UserError
 
 FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "assets/a.txt")
 PUSHED = {*FILES, ".manifest.json"}

@@ -9,9 +9,9 @@ from model_arguments import classes
 from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 

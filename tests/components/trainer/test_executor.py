@@ -12,6 +12,7 @@ from damages import WAYS
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.outputs import OutputExistsError
@@ -19,7 +20,6 @@ from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.training import record
 

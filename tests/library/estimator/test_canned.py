@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 
 E = sc.estimator

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft import given
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
 

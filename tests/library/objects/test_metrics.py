@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.common.errors import SettingError
 from stagecraft.objects import compiled
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.metric import Mean
 
 COUNT = 64

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from stagecraft import copies, pickles
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.objects import model
-from stagecraft.schemas.errors import SettingError, UserError
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 

@@ -6,8 +6,8 @@ import keras
 import pytest
 
 import stagecraft as sc
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.parallel_model import lockstep
-from stagecraft.schemas.errors import SettingError, UserError
 
 
 def model():

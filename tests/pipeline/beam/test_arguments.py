@@ -14,10 +14,10 @@ from beam_engines.java import JAR, jars
 from messages import Messages
 from pydantic import ValidationError
 
+from stagecraft.common.errors import SettingError, setting_error
 from stagecraft.pipeline.beam import RUNNERS, BeamSettings, arguments, beam_args
 from stagecraft.pipeline.beam.runner import Given, Runner
 from stagecraft.pipeline.settings import SettingsError, load
-from stagecraft.schemas.errors import SettingError, setting_error
 
 SECRET = "c4n4ry"
 ROOT = pathlib.Path(__file__).resolve().parents[3]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from listeners import listening
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.beam.engines import probe
 from stagecraft.pipeline.checks import beam_engine
 from stagecraft.pipeline.checks.machine import Check
 from stagecraft.pipeline.settings import BeamSettings
-from stagecraft.schemas.errors import UserError
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import load
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.loading import MismatchError
 from stagecraft.trainer_module.settings import ParallelSettings
 

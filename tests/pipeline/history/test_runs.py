@@ -3,8 +3,8 @@
 import pytest
 from past_runs import Output
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.history import runs
-from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from executor_input import artifact, executor_input, schema
 from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.run import run
-from stagecraft.schemas.errors import UserError
 
 HERE = pathlib.Path(__file__).parent
 

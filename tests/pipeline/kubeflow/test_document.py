@@ -2,8 +2,8 @@
 
 import pytest
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow.document import Document, load
-from stagecraft.schemas.errors import SettingError, UserError
 
 
 def with_parameters(**parameters):

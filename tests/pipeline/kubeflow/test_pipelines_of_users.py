@@ -17,11 +17,11 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, range_config_pb2
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.linter.rules import argo_tags
-from stagecraft.schemas.errors import UserError
 
 ROOT = "minio://mlpipeline/users"
 

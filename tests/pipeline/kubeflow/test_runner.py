@@ -15,11 +15,11 @@ from tfx.proto import infra_validator_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import document, spec as specs
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.schemas.errors import UserError
 
 
 def test_it_is_one_of_tfx_own(tmp_path, monkeypatch):

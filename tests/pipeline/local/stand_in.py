@@ -27,9 +27,9 @@ from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.standard_artifacts import Examples
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption
 
 

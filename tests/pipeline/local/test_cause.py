@@ -1,7 +1,7 @@
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.local.cause import explain
-from stagecraft.schemas.errors import UserError
 
 RECORD = "record 7 has label 10"
 
@@ -10,7 +10,7 @@ IN_TEXT = """Traceback (most recent call last):
 ValueError: first
 During handling of the above exception, another exception occurred:
 Traceback (most recent call last):
-stagecraft.schemas.errors.UserError: data.bin: record 7 has label 10 [while running 'Read/Map(f)']
+stagecraft.common.errors.UserError: data.bin: record 7 has label 10 [while running 'Read/Map(f)']
 """
 
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 import starts
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.local import lock
-from stagecraft.schemas.errors import UserError
 
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, another_run):

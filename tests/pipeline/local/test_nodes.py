@@ -1,8 +1,8 @@
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.settings import load
-from stagecraft.schemas.errors import UserError
 
 
 def test_they_are_the_pipelines_own_in_its_order(tmp_path):

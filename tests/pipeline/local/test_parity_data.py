@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.pipeline.local.parity import parity_data
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
-from stagecraft.schemas.errors import UserError
 
 
 def test_pictures_are_normalized(tmp_path):

@@ -15,6 +15,7 @@ from past_runs import executions
 from processes import signals
 from tfx.orchestration.pipeline import RunOptions
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.file import MetadataFileError
 from stagecraft.components.metadata.manifest import DamagedArtifactError
@@ -22,7 +23,6 @@ from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.history import past_run, report, runs
 from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
-from stagecraft.schemas.errors import UserError
 
 STAND_IN = re.compile(r"[^\s(]+/stand_in\.py:\d+")
 """Where an exception comes from."""

@@ -6,9 +6,9 @@ import golden
 import pytest
 import yaml
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.settings import load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 
 SERVER = (

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,
     remove_folder,

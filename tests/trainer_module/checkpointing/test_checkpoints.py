@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, checkpoints
 from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints, forget

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import starts
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module, lock
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError

@@ -8,7 +8,7 @@ import time
 import pytest
 import starts
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import (

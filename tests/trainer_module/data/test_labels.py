@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.schemas.features import DATASETS
 from stagecraft.trainer_module.data.labels import class_names
 

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines.placement import (
     Op,
     check_replicas,

@@ -6,7 +6,7 @@ import pytest
 from model_arguments import build, classes
 from networks_built import built
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.partial_identity import PartialIdentity
 from stagecraft.trainer_module.settings import TrainSettings

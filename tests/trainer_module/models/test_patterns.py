@@ -1,7 +1,7 @@
 import keras
 import pytest
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.settings import TrainSettings
 

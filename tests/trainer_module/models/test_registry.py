@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from model_arguments import build, classes
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 
 MODULE = """
 import keras

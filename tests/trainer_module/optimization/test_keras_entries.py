@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from stagecraft.schemas import signatures
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate

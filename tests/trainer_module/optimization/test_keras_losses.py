@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

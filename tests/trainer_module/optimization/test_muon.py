@@ -9,7 +9,7 @@ import tensorflow as tf
 from refusals import refusal
 
 import stagecraft as sc
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices, patterns
 from stagecraft.trainer_module.optimization import slots

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.optimization import slots

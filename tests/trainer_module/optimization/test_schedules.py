@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.settings import TrainSettings
 

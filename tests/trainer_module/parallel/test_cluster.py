@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -203,7 +203,7 @@ def test_a_config_that_nobody_asks_for_may_be_anything(monkeypatch):
 def test_garbage_is_refused_without_tensorflow():
     code = """
 import os, sys
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.settings import ParallelSettings
 two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import devices, topology
 from stagecraft.trainer_module.parallel.strategies import tpu
 from stagecraft.trainer_module.parallel.topology import Topology

@@ -1,6 +1,6 @@
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -1,6 +1,6 @@
 import pytest
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.planning.reliability.faults import Faults, parse
 
 

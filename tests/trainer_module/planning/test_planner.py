@@ -8,7 +8,7 @@ from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from networks_built import built
 from user_models import Subclassed
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.models.stages import costs
 from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.planning import accelerators, measure, schedule

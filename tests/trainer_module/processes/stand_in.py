@@ -5,7 +5,7 @@ import signal
 import threading
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.processes import events, preemption
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.processes.shares import THREADS, environments
 from stagecraft.trainer_module.settings import ParallelSettings

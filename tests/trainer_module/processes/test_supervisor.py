@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.processes import process_group, supervisor
 from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from counting import CountingEngine, QuietReporter
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints

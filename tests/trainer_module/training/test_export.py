@@ -14,8 +14,8 @@ import tensorflow_transform as tft
 from model_arguments import classes
 from tensorflow.core.protobuf import saved_model_pb2
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.kinds import pictures
 from stagecraft.trainer_module.models.assemble import assemble

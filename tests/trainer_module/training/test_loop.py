@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.step_metrics import Metrics

@@ -4,7 +4,7 @@ import tensorflow as tf
 from refusals import refusal
 from views_tasks import ONE_INPUT
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

@@ -9,7 +9,7 @@ from typing import Any
 import counting
 import pytest
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.engines.step_metrics import Metrics

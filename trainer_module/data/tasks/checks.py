@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 
 
 def of_type(setting: str, value: Any, kind: Any, problem: str, use: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings

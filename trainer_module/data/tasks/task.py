@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Self
 
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import Entry
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import UserError, said
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.divisibility import probe
 from stagecraft.trainer_module.models.layers import dropout

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import family
 
 POOLS = 3

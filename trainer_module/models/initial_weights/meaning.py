@@ -20,7 +20,7 @@ import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.common.errors import cleaned
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.tasks.tables import columns
 from stagecraft.trainer_module.models.initial_weights.source import (

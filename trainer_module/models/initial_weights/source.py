@@ -7,7 +7,7 @@ import glob
 import pathlib
 from typing import NamedTuple
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 SETTING = "train.initial_weights"
 

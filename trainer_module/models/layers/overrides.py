@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.models.layers.walk import walk
 
 _ADVICE = {

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.batch import Nest
 
 _noted: weakref.WeakKeyDictionary[keras.Model, Nest] = weakref.WeakKeyDictionary()

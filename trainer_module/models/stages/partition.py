@@ -28,7 +28,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.models.layers.walk import intercepted
 from stagecraft.trainer_module.models.stages import alike, functional, inputs
 from stagecraft.trainer_module.models.stages.balance import balance

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import Task

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures, user_objects
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.foreign_errors import said
-from stagecraft.schemas.registry import UserEntry
+from stagecraft.common import signatures, user_objects
+from stagecraft.common.errors import SettingError, said
+from stagecraft.common.registry import UserEntry
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.optimization.loss.loss import ARGS, Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings

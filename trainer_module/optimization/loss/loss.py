@@ -6,8 +6,8 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.schemas import signatures
-from stagecraft.schemas.registry import Entry
+from stagecraft.common import signatures
+from stagecraft.common.registry import Entry
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainSettings
 

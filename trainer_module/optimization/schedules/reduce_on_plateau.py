@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures
+from stagecraft.common import signatures
 from stagecraft.trainer_module.optimization.schedule import ARGS, Schedule
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.optimization.schedule import ARGS, RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings
 

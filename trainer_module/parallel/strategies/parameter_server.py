@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.parallel import tf_config
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 from pydantic import ValidationError
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import keras
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.prepared import Prepared, prepare
 from stagecraft.trainer_module.planning.search.found import Found

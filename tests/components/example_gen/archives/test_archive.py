@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.archives import archive, records
-from stagecraft.schemas.errors import UserError
 
 
 def read(source: str, dataset: str = "cifar10") -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.archives import download
 from stagecraft.components.example_gen.archives.download import Published, fetch
-from stagecraft.schemas.errors import UserError
 
 CONTENT = bytes(range(256)) * 8_000
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import kubernetes
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
-from stagecraft.schemas.errors import UserError
 
 NS = "kubeflow"
 Client = kubernetes.client.ApiClient

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 GATE = "gate"  # file in the checkpoints' folder that some wait for
 

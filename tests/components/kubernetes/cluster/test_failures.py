@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}

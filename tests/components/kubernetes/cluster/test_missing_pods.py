@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kube_api.store import Resource
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 EVENTS = Resource("", "v1", "events", "Event")
 

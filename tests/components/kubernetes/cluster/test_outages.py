@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
-from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import os
 import pytest
 from kube_api.store import Resource
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder.exchange import UnsharedFolderError
@@ -12,7 +13,6 @@ from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.job_folder import heartbeat, staging
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.job_folder import shared_folder
-from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture(params=["volume", "store"])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from job_requests import job_request
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.schemas.errors import SettingError
 
 
 @pytest.mark.parametrize("name", ["a", "training-1", "x" * 40])

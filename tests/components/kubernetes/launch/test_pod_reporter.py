@@ -2,10 +2,10 @@
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_status
 from stagecraft.components.kubernetes.jobs.kinds.job import JOB
 from stagecraft.components.kubernetes.launch.pod_reporter import PodReporter
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 
 STARTED = "2026-11-22T00:00:00Z"

@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.components import Cifar10ExampleGen
 from stagecraft.components.example_gen import source
 from stagecraft.pipeline.settings import SettingsError, load
-from stagecraft.schemas.errors import UserError
 
 HTTP = "https://host/cifar-10-binary.tar.gz"
 

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.client.connection import resolve
-from stagecraft.schemas.errors import UserError
 
 AT, ELSEWHERE = "http://a.example", "http://b.example"
 

@@ -7,9 +7,9 @@ import pathlib
 import pytest
 import yaml
 
+from stagecraft.common import lazy
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.cli.project import writing
-from stagecraft.schemas import distribution
-from stagecraft.schemas.errors import SettingError, UserError
 
 TFX_LAYOUT = {
     "pipeline/pipeline.py",
@@ -37,7 +37,7 @@ def test_a_project_is_complete(tmp_path, template):
     assert not [path for path, text in written.items() if "{{" in text]
     assert "about.md" not in written
     assert yaml.safe_load(written["settings.yaml"])["name"] == "my-trips"
-    assert distribution.requirement("kubeflow") in written["requirements.txt"].splitlines()
+    assert lazy.requirement("kubeflow") in written["requirements.txt"].splitlines()
     assert writing.templates()[template] in written["README.md"]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["My_Trips"]
 

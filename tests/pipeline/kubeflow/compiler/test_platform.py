@@ -6,10 +6,10 @@ import tiny_nodes
 import yaml
 from compiled_by import EVERYTHING
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.schemas.errors import SettingError, UserError
 
 
 @pytest.fixture(scope="module")

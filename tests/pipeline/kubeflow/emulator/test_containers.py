@@ -7,11 +7,11 @@ import pathlib
 import pytest
 from two_steps import spec
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator import containers
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
-from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import yaml
 from processes import gone, written
 from two_steps import spec, task
 
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
-from stagecraft.schemas.errors import UserError
 
 MODEL = {"instanceSchema": "title: tfx.Model\ntype: object\n"}
 

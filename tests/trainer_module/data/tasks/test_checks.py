@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.data.tasks import checks, softmax
 from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures

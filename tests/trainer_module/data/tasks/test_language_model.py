@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from transformed import serialized, transformed
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LANGUAGE_MODEL, LanguageModel
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings

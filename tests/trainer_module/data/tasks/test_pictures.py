@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from transformed import serialized, transformed
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.kinds.pictures import PICTURES, Pictures

@@ -7,7 +7,7 @@ import tensorflow as tf
 from refusals import refusal
 from transformed import transformed
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from transformed import serialized, transformed
 
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.kinds import masks
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.kinds.unet import UNET, Segmentation
 from stagecraft.trainer_module.models.assemble import assemble

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import stagecraft as sc
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.stages.shards import model_shards
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2, "accumulate": 2}
 FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}

@@ -11,7 +11,7 @@ from driving import MIRRORED, ONE, label
 
 import stagecraft as sc
 from stagecraft import given
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble

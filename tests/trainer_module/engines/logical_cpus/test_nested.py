@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from driving import MIRRORED, ONE, STAGES, label, rare
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.training import Engine

@@ -10,7 +10,7 @@ import tensorflow as tf
 from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 from tensorflow.python.eager import context
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 

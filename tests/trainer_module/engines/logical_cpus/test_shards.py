@@ -14,7 +14,7 @@ import tensorflow as tf
 from driving import ONE, assert_no_drift, assert_same_bits, rare
 from tensorflow.python.eager import context
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.engines import placement
 
 STEPS = 3

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers
 from networks_built import built
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models.stages import costs, functional, inputs, partition
 

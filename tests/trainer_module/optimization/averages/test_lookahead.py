@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
-from stagecraft.schemas.errors import SettingError, setting_error
+from stagecraft.common.errors import SettingError, setting_error
 from stagecraft.trainer_module.optimization.averages import kept, lookahead
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 

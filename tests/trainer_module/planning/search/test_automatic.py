@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from refusals import refusal
 from user_models import Subclassed
 
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings

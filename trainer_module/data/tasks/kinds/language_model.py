@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
-from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 

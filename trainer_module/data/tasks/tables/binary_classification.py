@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.constant import Frequency
 from stagecraft.trainer_module.data.tasks.tables.column import Column

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError
-from stagecraft.schemas.foreign_errors import said
-from stagecraft.schemas.user_objects import is_name
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, said
+from stagecraft.common.user_objects import is_name
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Categories,

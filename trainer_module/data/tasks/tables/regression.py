@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Self
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.constant import Mean
 from stagecraft.trainer_module.data.tasks.tables.column import Column, moments

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import keras
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.layers.walk import walk
 
 MOST = 0.5

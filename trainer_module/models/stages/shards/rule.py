@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.registry import Entry
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.models.stages.shards.call import LayerCall

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from stagecraft.schemas import signatures
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.optimization.optimizer import ARGS, TAKEN, Optimizer
 from stagecraft.trainer_module.optimization.optimizers.muon import arguments as muon_arguments
 from stagecraft.trainer_module.optimization.optimizers.parts import part

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 MOMENTUM = 0.95
 ITERATIONS = 5

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.optimization.optimizer import ARGS, Optimizer
 from stagecraft.trainer_module.optimization.optimizers.parts import part
 from stagecraft.trainer_module.settings import TrainSettings

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization.optimizer import ARGS, KerasOptimizer, Optimizer
 from stagecraft.trainer_module.settings import TrainSettings

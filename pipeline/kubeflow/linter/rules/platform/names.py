@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.common import kubernetes_names
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
 from stagecraft.pipeline.kubeflow.linter.proto import quantity
-from stagecraft.schemas import kubernetes_names
 
 _POD = "kubernetes/kubernetes pkg/apis/core/validation/validation.go ValidatePodSpec"
 _VOLUMES = (

@@ -16,7 +16,7 @@ from catalogue.draws import probability
 from catalogue.rows import Row
 from catalogue.trainings import Values, by_engine, by_keras, difference
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 

@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.stages import alike, costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost
 from stagecraft.trainer_module.models.stages.shards.costs import pieces as of_pieces

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.common.errors import UserError
 
 LEFT_OUT = "…"  # replaces a secret
 _LEAST = 4  # least characters of a secret that is searched in text

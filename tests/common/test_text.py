@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.plain_text import plain, visible
+from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import plain, visible
 
 
 @pytest.mark.parametrize(

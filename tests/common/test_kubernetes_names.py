@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from stagecraft.common import kubernetes_names as names
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.pipeline.settings.kubeflow import Step
-from stagecraft.schemas import kubernetes_names as names
 
 
 @pytest.mark.parametrize(

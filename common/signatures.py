@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.common.errors import SettingError
 
 
 @functools.cache

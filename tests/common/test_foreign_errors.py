@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
+from stagecraft.common.errors import LIMIT, cleaned, said
 
 
 @pytest.mark.parametrize(

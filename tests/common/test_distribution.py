@@ -12,9 +12,9 @@ from messages import Messages
 
 import stagecraft
 from stagecraft import components
+from stagecraft.common import lazy
+from stagecraft.common.lazy import ForeignDistributionError
 from stagecraft.pipeline.cli.main import main
-from stagecraft.schemas import distribution
-from stagecraft.schemas.distribution import ForeignDistributionError
 
 
 class Site:
@@ -49,7 +49,7 @@ def test_the_other_project_in_our_folder_is_refused(site: Site, messages: Messag
     site.package()
     site.add("stagecraft", "0.1.9")
     with messages.raises(ForeignDistributionError) as caught:
-        distribution.check()
+        lazy.check()
     assert caught.value.value == "stagecraft 0.1.9"
     assert caught.value.file == str(site.folder / "stagecraft")
     assert caught.value.suggestion == "pip uninstall --yes stagecraft tfx-stagecraft"
@@ -86,12 +86,12 @@ def test_the_command_refuses_it_in_one_sentence(site: Site) -> None:
 def test_names_that_are_not_the_other_project(site: Site, name: str) -> None:
     site.package()
     site.add(name, "0.1.9")
-    distribution.check()
+    lazy.check()
 
 
 def test_what_an_old_build_left_in_a_clone_is_no_installation(site: Site) -> None:
     site.add("stagecraft", "0.1.0")
-    distribution.check()
+    lazy.check()
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_requirement_says_where_it_came_from(
     if origin:
         origin["url"] = origin["url"].format(tmp_path)
     site.add("tfx-stagecraft", "7.8", origin)
-    assert distribution.requirement("kubeflow") == line.format(tmp_path)
+    assert lazy.requirement("kubeflow") == line.format(tmp_path)

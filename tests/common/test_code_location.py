@@ -8,7 +8,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from stagecraft.schemas import code_location
+from stagecraft.common import errors
 
 HERE = pathlib.Path(__file__)
 
@@ -33,14 +33,14 @@ def read_picture(examples: dict) -> object:
 
 
 def test_a_line_of_the_user() -> None:
-    found = code_location.of(raised(lambda: read_picture({})))
+    found = errors.of(raised(lambda: read_picture({})))
     assert found == (str(HERE), line_of('return examples["image"]'))
 
 
 def test_the_innermost_line_that_no_package_has() -> None:
-    found = code_location.of(raised(lambda: json.loads("{") and None))
+    found = errors.of(raised(lambda: json.loads("{") and None))
     assert found is not None and found.file == str(HERE)
-    assert code_location.of(ValueError("never raised")) is None
+    assert errors.of(ValueError("never raised")) is None
 
 
 def from_another() -> None:
@@ -51,15 +51,15 @@ def from_another() -> None:
 
 
 def test_what_an_exception_comes_from_counts() -> None:
-    found = code_location.of(raised(from_another))
+    found = errors.of(raised(from_another))
     assert found is not None and found.line == line_of('return examples["image"]')
 
 
 def test_a_line_that_only_a_text_names() -> None:
     text = f'in user code:\n\n    File "{HERE}", line 7, in call  *\n        x\n\n    KeyError: 1'
-    assert code_location.of(ValueError(text)) == (str(HERE), 7)
+    assert errors.of(ValueError(text)) == (str(HERE), 7)
     inside = f'  File "{tf.__file__}", line 9, in call\n'
-    assert code_location.of(ValueError(inside)) is None
+    assert errors.of(ValueError(inside)) is None
 
 
 def test_autograph_names_its_source() -> None:
@@ -67,7 +67,7 @@ def test_autograph_names_its_source() -> None:
     def call(value: tf.Tensor) -> tf.Tensor:
         return read_picture({"value": value})
 
-    found = code_location.of(raised(lambda: call(tf.constant(1.0))))
+    found = errors.of(raised(lambda: call(tf.constant(1.0))))
     assert found is not None and found.file == str(HERE)
     assert found.line == line_of('return examples["image"]')
 
@@ -76,8 +76,8 @@ def test_a_path_is_short_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(HERE.parent)
     error = raised(lambda: read_picture({}))
     line = line_of('return examples["image"]')
-    assert code_location.append("KeyError: 'image'", error, 600) == (
+    assert errors.append("KeyError: 'image'", error, 600) == (
         f"KeyError: 'image' ({HERE.name}:{line})"
     )
-    long = code_location.append("x" * 1000, error, 600)
+    long = errors.append("x" * 1000, error, 600)
     assert len(long) == 600 and long.endswith(f"… ({HERE.name}:{line})")

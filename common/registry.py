@@ -17,8 +17,8 @@ import importlib.metadata
 import pkgutil
 from typing import Any
 
-from stagecraft.schemas import user_objects
-from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.common import user_objects
+from stagecraft.common.errors import SettingError, UserError
 
 
 class UnknownNameError(SettingError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
+from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
 
 SECRET = "c4n4ry"
 

@@ -10,8 +10,7 @@ import importlib
 import re
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.foreign_errors import said
+from stagecraft.common.errors import SettingError, UserError, said
 
 _KEPT = "your_"
 _kept: dict[str, Any] = {}

@@ -8,10 +8,10 @@ import sys
 import pytest
 from messages import Messages
 
-from stagecraft.schemas.registry import EntryPointError, Registry, UnknownNameError
+from stagecraft.common.registry import EntryPointError, Registry, UnknownNameError
 
 KINDS = """
-from stagecraft.schemas.registry import Entry
+from stagecraft.common.registry import Entry
 class Animal(Entry):
     def __init__(self, name): self.name, self.description = name, f"a {name}"
 """

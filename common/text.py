@@ -1,8 +1,9 @@
-"""Sanitizes foreign text, such as names in an archive, for terminals and JSON."""
+"""Tables and foreign text, for terminals and JSON."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -45,3 +46,12 @@ def visible(text: str, *, lines: bool = False) -> str:
         return found[0] if lines and found[0] in "\n\t" else ascii(found[0])[1:-1]
 
     return _INVISIBLE.sub(escaped, text)
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """A table of lines with equally many cells."""
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,1 @@
+"""What all folders share: errors, registries, settings, secrets, names, public names."""
