@@ -13,7 +13,6 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from stagecraft.common import lazy
 from stagecraft.common.errors import UserError
 
 
@@ -39,7 +38,7 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
     def get(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        lazy.check()
+        check_distribution()
         module, attribute = places[name]
         # In the package itself, hasattr would call this function again.
         found = None if module == package else importlib.import_module(module)
@@ -63,7 +62,7 @@ class ForeignDistributionError(UserError):
     """
 
 
-def check() -> None:
+def check_distribution() -> None:
     """Refuses an environment in which the other project is installed beside this package.
 
     The files of whichever came last are in place, so neither is whole. An editable installation

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stagecraft.fitting.engine import TrainingEngine as TrainingEngine, engine as engine
     from stagecraft.fitting.fit import fit as fit
     from stagecraft.fitting.history import History as History
-    from stagecraft.fitting.parity import Proof as Proof, check_parity as check_parity
+    from stagecraft.fitting.parity import ParityReport as ParityReport, check_parity as check_parity
     from stagecraft.fitting.plan import Plan as Plan, plan as plan
     from stagecraft.parallel_model.session import parallelize as parallelize
     from stagecraft.parallel_model.workers import connect as connect

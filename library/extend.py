@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.engines.strategy import StrategyEngine as StrategyEngine
     from stagecraft.trainer_module.models.family import ModelFamily as ModelFamily
     from stagecraft.trainer_module.models.layers.whitening import Whitening as Whitening
-    from stagecraft.trainer_module.models.stages.shards.rule import ShardRule as ShardRule
-    from stagecraft.trainer_module.models.stages.shards.split import Split as Split, even as even
-    from stagecraft.trainer_module.models.stages.shards.way import Way as Way
     from stagecraft.trainer_module.optimization.loss.loss import Loss as Loss
     from stagecraft.trainer_module.optimization.optimizer import Optimizer as Optimizer
     from stagecraft.trainer_module.optimization.schedule import (
@@ -44,6 +41,12 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import (
         ParallelSettings as ParallelSettings,
         TrainSettings as TrainSettings,
+    )
+    from stagecraft.trainer_module.tensor_parallel.rule import ShardRule as ShardRule
+    from stagecraft.trainer_module.tensor_parallel.split import (
+        Split as Split,
+        Way as Way,
+        even as even,
     )
 
 __all__, __getattr__, __dir__ = lazy.exports(__name__)

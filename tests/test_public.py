@@ -70,7 +70,7 @@ def private(text: str) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize("file", _files(), ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize("file", [*_files()], ids=lambda file: str(file.relative_to(ROOT)))
 def test_names_are_public(file: pathlib.Path) -> None:
     assert {*private(_text(file))} - _groups() == set()
 

@@ -53,9 +53,9 @@ AUGMENTATIONS = _registry(
 TASKS = _registry("data.tasks.task:Task", "task.name", "data.tasks.kinds", "tasks")
 FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 SHARD_RULES = _registry(
-    "models.stages.shards.rule:ShardRule",
+    "tensor_parallel.rule:ShardRule",
     "parallel.shards",
-    "models.stages.shards.rules",
+    "tensor_parallel.rules",
     "shard_rules",
 )
 """Rules are found by the type of a layer, and no setting names one."""

@@ -31,12 +31,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import figures, timed, versions
 
+from common import figures, timed, versions
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
 from stagecraft.trainer_module.training.monitoring.timeline import record_ops

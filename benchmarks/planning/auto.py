@@ -38,25 +38,24 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
-from common import ARGUMENTS, figures, noise, timed, versions
 from emulated.busy import BACKWARD, BUSY, Busy
 from emulated.links import linked
 
+from common import ARGUMENTS, figures, noise, timed, versions
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.stages import partition
-from stagecraft.trainer_module.models.stages.costs import Times, stage_costs
-from stagecraft.trainer_module.models.stages.shards.costs.pieces import with_shards
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.planning.cost_model.collectives import Links
-from stagecraft.trainer_module.planning.degrees import Degrees
+from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.partition.costs import Times, stage_costs
+from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.planning.prepared import prepare
 from stagecraft.trainer_module.planning.search.search import Search, settings_with
 from stagecraft.trainer_module.planning.search.space import Space, divisors
-from stagecraft.trainer_module.planning.work import Work
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.tensor_parallel.costs import with_shards
 
 DEVICES, REAL_DEVICES = (2, 4, 8), 2
 BATCH, FEATURES, CLASSES = 16, 32, 4
@@ -106,7 +105,7 @@ class Case(NamedTuple):
     data: Callable[[], tf.data.Dataset]
     names: list[str]
     """Cut points between the pieces of"""
-    work: Work
+    work: CostModel
     strategies: tuple[str, ...]
     """Of replicas of whole models."""
     rate: float | None
@@ -212,7 +211,7 @@ def emulated(name: str, layers: Layers, devices: int) -> Case:
         return [Times(seconds, BACKWARD * seconds) for seconds in every]
 
     links = Links(layers.rate, layers.rate, shards=layers.rate)
-    work = Work(costs, times(BATCH, 1), settings, links, MEMORY_MB * 1e6, times)
+    work = CostModel(costs, times(BATCH, 1), settings, links, MEMORY_MB * 1e6, times)
     return Case(
         name, devices, settings, build, vectors, names, work, strategies=("grid",), rate=layers.rate
     )

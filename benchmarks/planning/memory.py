@@ -20,6 +20,7 @@ import sys
 from typing import Any
 
 import numpy as np
+
 from common import figures
 
 STEPS = 3

@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
-from common import ARGUMENTS, engine_for, figures, noise, spread
 
+from common import ARGUMENTS, engine_for, figures, noise, spread
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, slots_of

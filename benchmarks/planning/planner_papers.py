@@ -18,9 +18,10 @@ import argparse
 import statistics
 from collections.abc import Sequence
 
-from common import figures
 from papers import calibration
 from papers.published import Table, tables
+
+from common import figures
 
 LARGE = 0.15
 """Errors that need a cause."""

@@ -20,10 +20,10 @@ import statistics
 import time
 
 import tensorflow as tf
-from common import figures
 
+from common import figures
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.stages import blank
+from stagecraft.trainer_module.partition import blank
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, parse_cluster
 from stagecraft.trainer_module.planning.prepared import prepare
 from stagecraft.trainer_module.planning.search.search import Search, candidates

@@ -34,7 +34,7 @@ _DISTURBED = 2.0**-48
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Proof:
+class ParityReport:
     """The comparison of a topology with one device; true if they compute the same."""
 
     rows: tuple[Row, ...]
@@ -79,7 +79,7 @@ def check_parity(
     batch_size: int | None = None,
     steps: int = STEPS,
     seed: int = 0,
-) -> Proof:
+) -> ParityReport:
     """Compares a topology with one device, in processes of their own on this machine.
 
     Both train copies of the model for some steps with the same batches, in float64 if the model
@@ -151,7 +151,7 @@ def check_parity(
         seconds=time.monotonic() - started,
         cause=cause,
     )
-    return Proof((row,))
+    return ParityReport((row,))
 
 
 @dataclasses.dataclass(frozen=True)

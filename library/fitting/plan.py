@@ -13,12 +13,13 @@ from stagecraft import process_state
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting.work import settings
 from stagecraft.parallel_model import session
-from stagecraft.trainer_module.models.stages import blank, inputs
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.partition import blank
 from stagecraft.trainer_module.planning import accelerators, plan_text, planner
 from stagecraft.trainer_module.planning.plan import Plan as Costs, StagePlan
-from stagecraft.trainer_module.planning.search import automatic, of_model
+from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -105,7 +106,7 @@ def plan(
             count, accelerator = accelerators.parse(str(devices), "devices")
             available = [f"{accelerator.name}:{index}" for index in range(count)]
             if capabilities(parallel.strategy).resolves:
-                wanted = of_model.search(
+                wanted = automatic.search(
                     built, wanted, hosts=1, devices=count, accelerator=accelerator
                 ).settings
             chosen = _first(available, wanted.parallel)
@@ -144,8 +145,8 @@ def _built(model: Any, input_shape: Any, costs: str) -> Any:
     if not built.built:
         use = "input_shape=(32, 32, 3)"
         raise SettingError("input_shape", None, "is needed: the model does not say it", use)
-    if inputs.are_open(inputs.of(built)):
-        inputs.note_sizes(built, input_shape)
+    if model_graph.are_open(model_graph.of(built)):
+        model_graph.note_sizes(built, input_shape)
     return built
 
 

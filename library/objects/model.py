@@ -16,8 +16,8 @@ from keras.src.layers.preprocessing.index_lookup import IndexLookup
 from stagecraft import copies, pickles, process_state
 from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models import model_graph, model_graph as model_inputs
 from stagecraft.trainer_module.models.layers import arguments
-from stagecraft.trainer_module.models.stages import functional, inputs as model_inputs
 
 
 class Builder:
@@ -111,8 +111,8 @@ def structure(model: keras.Model, *, named: bool = True) -> Mapping[str, Any]:
     nodes = [
         node
         for inner in model._flatten_layers()
-        if isinstance(inner, keras.Model) and not functional.obstacle(inner)
-        for node in functional.computed(inner)
+        if isinstance(inner, keras.Model) and not model_graph.obstacle(inner)
+        for node in model_graph.computed(inner)
     ]
     places: dict[int, int] = {}
     graph = [

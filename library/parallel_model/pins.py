@@ -22,9 +22,9 @@ from tensorflow.python.eager import record
 from stagecraft.common.errors import UserError
 from stagecraft.parallel_model import draws
 from stagecraft.trainer_module.models.layers.scope import assigned_value
-from stagecraft.trainer_module.models.stages import remat as recomputation
-from stagecraft.trainer_module.models.stages.shards.call import Weights
-from stagecraft.trainer_module.models.stages.shards.split import Split
+from stagecraft.trainer_module.pipeline_parallel import remat as recomputation
+from stagecraft.trainer_module.tensor_parallel.call import Weights
+from stagecraft.trainer_module.tensor_parallel.split import Split
 
 Call = Callable[..., Any]
 Value = Any

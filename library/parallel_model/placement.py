@@ -15,9 +15,10 @@ from typing import Any
 import keras
 
 from stagecraft.common.errors import SettingError
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.models.stages import functional, partition
-from stagecraft.trainer_module.models.stages.balance import balance
+from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.partition.partition import balance
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ def _inner(layer: Any) -> list[Any]:
     """The layers inside a layer that compute something, and operations of a graph, in order."""
     if isinstance(layer, keras.Sequential):
         children = layer.layers
-    elif isinstance(layer, keras.Model) and not functional.obstacle(layer):
-        children = [node.operation for node in functional.computed(layer)]
+    elif isinstance(layer, keras.Model) and not model_graph.obstacle(layer):
+        children = [node.operation for node in model_graph.computed(layer)]
     elif isinstance(layer, keras.Layer):
         children = layer._flatten_layers(include_self=False, recursive=False)
     else:
@@ -116,9 +117,9 @@ def _views(
     # The graph of a Sequential may change.
     if isinstance(model, keras.Sequential) or not isinstance(model, keras.Model):
         return []
-    if functional.obstacle(model):
+    if model_graph.obstacle(model):
         return []
-    own = [id(node.operation) for node in functional.computed(model)]
+    own = [id(node.operation) for node in model_graph.computed(model)]
     places = {id(unit): place for place, unit in enumerate(units)}
     first = places.get(own[0]) if own else None
     if first is None or [*map(id, units[first : first + len(own)])] != own:
@@ -126,7 +127,7 @@ def _views(
     inside = range(first, first + len(own))
     last = [place for place in inside[:-1] if stages[place] != stages[place + 1]]
     try:
-        ends = functional.last_layers(model, [units[place].name for place in last])
+        ends = model_graph.last_layers(model, [units[place].name for place in last])
         legal = {point.layer for point in partition.cut_points(model)}
     except Exception:  # of a layer that cannot compute with made-up sizes
         return []

@@ -40,17 +40,18 @@ from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.parallel_model.traces import PackedWeights, Traces, UnsharedError
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.models.stages import alike, functional
-from stagecraft.trainer_module.models.stages.shards import group as groups
-from stagecraft.trainer_module.models.stages.shards.call import Weights
-from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.stages.shards.split import Split
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.partition import alike
 from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.tensor_parallel import group as groups
+from stagecraft.trainer_module.tensor_parallel.call import Weights
+from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
+from stagecraft.trainer_module.tensor_parallel.split import Split
 
 _log = logging.getLogger(__name__)
 
@@ -348,7 +349,7 @@ class Session:
     def _trains_as_keras(self) -> bool:
         """Whether a step calls the graph of a functional model, and what ``compile`` has got."""
         model, names = self.model, ("train_step", "compute_loss", "compute_metrics")
-        return not functional.obstacle(model) and all(
+        return not model_graph.obstacle(model) and all(
             getattr(type(model), name) is getattr(keras.Model, name) and name not in self._before
             for name in names
         )
@@ -357,7 +358,7 @@ class Session:
         """Whether equal calls of a layer compute the same: no code of the caller's runs in them."""
         return (
             isinstance(self.model, keras.Model)
-            and not functional.obstacle(self.model)
+            and not model_graph.obstacle(self.model)
             and "call" not in self._before
             and all(_is_pure(layer) for _, layer in walk(self.model))
         )

@@ -21,9 +21,9 @@ from tensorflow.python.eager import record
 
 from stagecraft.parallel_model import draws, pins
 from stagecraft.parallel_model.pins import Call, Context, Nest, Pinned, Results, Scope, Sliced
-from stagecraft.trainer_module.models.stages import remat as recomputation
-from stagecraft.trainer_module.models.stages.shards.split import Split
-from stagecraft.trainer_module.models.stages.shared_function import Group, Packed, Shared
+from stagecraft.trainer_module.pipeline_parallel import remat as recomputation
+from stagecraft.trainer_module.pipeline_parallel.shared_function import Group, Packed, Shared
+from stagecraft.trainer_module.tensor_parallel.split import Split
 
 
 class UnsharedError(Exception):

@@ -12,12 +12,12 @@ from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.stages import blank, partition
-from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.partition import blank, partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
 
 
 def check(settings: PipelineSettings) -> list[str]:

@@ -38,7 +38,7 @@ class _Main(click.Group):
         folder, as the processes of a run do.
         """
         try:
-            lazy.check()
+            lazy.check_distribution()
         except UserError as error:
             console.error(str(error))
             sys.exit(1)

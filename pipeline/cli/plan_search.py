@@ -32,8 +32,8 @@ def run(
     # TensorFlow takes seconds to import: after all checks that do not need it.
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
     from stagecraft.trainer_module.parallel import topology
-    from stagecraft.trainer_module.planning.search import of_model
-    from stagecraft.trainer_module.planning.search.text import found_text
+    from stagecraft.trainer_module.planning.search import automatic
+    from stagecraft.trainer_module.planning.search.found import found_text
 
     parallel = settings.parallel
     topology.configure_devices(parallel)
@@ -42,7 +42,7 @@ def run(
         cluster = Cluster(1, len(own), None)
     model, notes = _model(settings)
     with progress_bar("searching", stderr=True) as on_progress:
-        found = of_model.search(
+        found = automatic.search(
             model,
             settings,
             hosts=cluster.hosts,

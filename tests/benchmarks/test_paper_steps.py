@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning.cost_model import collectives, roofline
+from stagecraft.trainer_module.planning import collectives, device_times
 
 PLANNING = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "planning"
 
@@ -45,7 +45,7 @@ def test_a_step_of_one_device_is_the_sum_of_its_operations():
     step = made(batch=4, updates=False)
     device = step.accelerator
     operations = [each for cost in step.costs for each in cost.operations]
-    forward = sum(roofline.operation_seconds(each, device, "float32", 4) for each in operations)
+    forward = sum(device_times.operation_seconds(each, device, "float32", 4) for each in operations)
     assert step.seconds() == pytest.approx(3 * forward)
     again = made(batch=4, recompute="always", updates=False)
     assert again.seconds() == pytest.approx(4 * forward)

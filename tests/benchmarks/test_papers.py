@@ -11,10 +11,10 @@ import keras
 import pytest
 from processes import ran
 
-from stagecraft.trainer_module.models.stages import costs, inputs
-from stagecraft.trainer_module.planning import sums, work
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.partition import costs
+from stagecraft.trainer_module.planning import collectives, cost_model, device_times, sums
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
-from stagecraft.trainer_module.planning.cost_model import collectives, roofline
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -117,11 +117,11 @@ def test_the_planner_itself_predicts_the_same_step():
     )
     settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
     times = [
-        roofline.times(cost, step.accelerator, "float32", factor, row.batch / 32)
+        device_times.times(cost, step.accelerator, "float32", factor, row.batch / 32)
         for cost, factor in zip(step.costs, sums.backward(step.costs, remat=True), strict=True)
     ]
     links = collectives.links(step.accelerator.link_gb_per_second, None)
-    planned = work.Work(step.costs, times, settings, links, float("inf"))
+    planned = cost_model.CostModel(step.costs, times, settings, links, float("inf"))
     found = planned.step(planned.degrees, list(step.starts))
     assert found.length == pytest.approx(step.seconds())
 
@@ -135,7 +135,7 @@ def test_the_formulas_of_a_network_are_what_the_planner_reads_from_a_keras_model
     hidden = keras.layers.Conv2D(16, 3, 2, padding="same", use_bias=False)(hidden)
     hidden = keras.layers.Add()([hidden, keras.layers.ReLU()(hidden)])
     model = keras.Model(given, hidden)
-    (found,) = costs.stage_costs([model], inputs.of(model))
+    (found,) = costs.stage_costs([model], model_graph.of(model))
 
     first = layers.conv(layers.Image(12, 12, 8), 16)
     second = layers.conv(first.output, 16, (3, 3))

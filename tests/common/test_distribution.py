@@ -49,7 +49,7 @@ def test_the_other_project_in_our_folder_is_refused(site: Site, messages: Messag
     site.package()
     site.add("stagecraft", "0.1.9")
     with messages.raises(ForeignDistributionError) as caught:
-        lazy.check()
+        lazy.check_distribution()
     assert caught.value.value == "stagecraft 0.1.9"
     assert caught.value.file == str(site.folder / "stagecraft")
     assert caught.value.suggestion == "pip uninstall --yes stagecraft tfx-stagecraft"
@@ -86,12 +86,12 @@ def test_the_command_refuses_it_in_one_sentence(site: Site) -> None:
 def test_names_that_are_not_the_other_project(site: Site, name: str) -> None:
     site.package()
     site.add(name, "0.1.9")
-    lazy.check()
+    lazy.check_distribution()
 
 
 def test_what_an_old_build_left_in_a_clone_is_no_installation(site: Site) -> None:
     site.add("stagecraft", "0.1.0")
-    lazy.check()
+    lazy.check_distribution()
 
 
 @pytest.mark.parametrize(

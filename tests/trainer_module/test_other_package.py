@@ -18,7 +18,7 @@ from stagecraft.pipeline.cli import describe_settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parity import cases
-from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.planning import collectives
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 HERE = pathlib.Path(__file__).parent

@@ -14,7 +14,7 @@ from typing import Any
 
 from svg import Drawing
 
-from stagecraft.trainer_module.planning.schedule import FORWARD, passes, timetable
+from stagecraft.trainer_module.pipeline_parallel.schedule import FORWARD, passes, timetable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"

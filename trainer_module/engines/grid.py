@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import division, placement, step_metrics
+from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline, Traces
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
@@ -27,17 +27,16 @@ from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.models import freezing
-from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.stages import partition
-from stagecraft.trainer_module.models.stages.shards.model_shards import ModelShards
-from stagecraft.trainer_module.models.stages.shards.split import Joined, Split
-from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping
 from stagecraft.trainer_module.optimization.averages import lookahead
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
+from stagecraft.trainer_module.tensor_parallel.split import Joined, Split
 
 
 class GridEngine(Engine):
@@ -75,7 +74,7 @@ class GridEngine(Engine):
             )
             for number, model in enumerate(models)
         ]
-        examine.check(self._stages, parallel)
+        divisibility.check(self._stages, parallel)
         self._parts = parallel.parts
         self._divides = parallel.zero > 0
         divided = topology.replicas if self._divides else 1
@@ -276,7 +275,7 @@ class GridEngine(Engine):
             of_replicas = zip(*(partial.gradients for partial in column), strict=True)
             for variable, parts in zip(stage_replica.weights, of_replicas, strict=True):
                 with tf.device("CPU:0"):
-                    own = division.joined(parts, variable.shape) if self._divides else parts[0]
+                    own = zero.joined(parts, variable.shape) if self._divides else parts[0]
                     slices.setdefault(variable.path, []).append(tf.identity(own))
         with tf.device("CPU:0"):
             gradients = {
@@ -352,7 +351,7 @@ class GridEngine(Engine):
                     shared.setdefault(name, []).extend(variables)
                     continue
                 if name in column[0].slot_shapes:
-                    variables = [division.Slices(variables, column[0].slot_shapes[name])]
+                    variables = [zero.Slices(variables, column[0].slot_shapes[name])]
                 if name in splits:
                     slices.setdefault(name, []).append(variables)
                 else:

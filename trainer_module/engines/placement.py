@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from tensorflow.python.eager import context
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 
 GRADIENT = "gradient_tape/"
 """TensorFlow's scope of gradient ops."""

@@ -1,6 +1,6 @@
 """A replica: stages in a row, through which microbatches go forward and back.
 
-In the order of :mod:`stagecraft.trainer_module.planning.schedule`, which draws it.
+In the order of :mod:`stagecraft.trainer_module.pipeline_parallel.schedule`, which draws it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stagecraft.trainer_module.data.tasks import softmax
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.models.stages import functional
-from stagecraft.trainer_module.models.stages.shards import group as groups, vocabulary
-from stagecraft.trainer_module.models.stages.shards.group import ShardGroup
-from stagecraft.trainer_module.models.stages.shared_function import (
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.pipeline_parallel.shared_function import (
     Call,
     Group,
     Packed,
     Repeated,
     Shared,
 )
-from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.tensor_parallel import group as groups, vocabulary
+from stagecraft.trainer_module.tensor_parallel.group import ShardGroup
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Weights and state of a stage."""
@@ -93,7 +93,7 @@ class ReplicaPipeline:
         for stage in self.stages[:-1]:
             model = stage.stage.model
             of_inputs = self.passes_back[-1] or [False] * len(model.inputs)
-            self.passes_back.append(functional.have_gradients(model, of_inputs, frozen))
+            self.passes_back.append(model_graph.have_gradients(model, of_inputs, frozen))
         self._passing = [
             tuple(place for place, has in enumerate(each) if has)
             for each in [*self.passes_back[1:], []]

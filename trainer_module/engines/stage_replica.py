@@ -12,7 +12,7 @@ replica that uses it too (a *tied* weight, such as an embedding that also makes 
 its value in each step, and adds its gradient to that of the first stage.
 
 With ``parallel.zero``, each replica has the slots of a slice of each weight: see
-:mod:`~stagecraft.trainer_module.engines.division`.
+:mod:`~stagecraft.trainer_module.engines.zero`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines import division
+from stagecraft.trainer_module.engines import zero
 from stagecraft.trainer_module.models import matrices
-from stagecraft.trainer_module.models.stages.shards.split import Slice, Split
-from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
 from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
+from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.tensor_parallel.split import Slice, Split
 
 SCOPE = "replica{replica}_stage{stage}{shard}"
 """Name scope of all ops of a stage replica; the placement check goes by it."""
@@ -116,7 +116,7 @@ class StageReplica:
 
     def _slice(self, weight: keras.Variable) -> keras.Variable:
         return _named(
-            weight.path, division.cut(weight.value, self._replica, self._divided), weight.dtype
+            weight.path, zero.cut(weight.value, self._replica, self._divided), weight.dtype
         )
 
     @contextlib.contextmanager
@@ -203,7 +203,7 @@ class StageReplica:
 
     def cut(self, value: tf.Tensor) -> tf.Tensor:
         """This replica's slice of a weight or gradient."""
-        return division.cut(value, self._replica, self._divided)
+        return zero.cut(value, self._replica, self._divided)
 
     def gather(self, column: Sequence[StageReplica]) -> None:
         """Sets the weights from the slices of all replicas, which have updated them."""
@@ -217,7 +217,7 @@ class StageReplica:
                 with self.scope("gather"):
                     parts.append(tf.identity(part))
             with self.scope("gather"):
-                value = division.joined(parts, weight.shape)
+                value = zero.joined(parts, weight.shape)
                 weight.assign(value if weight.constraint is None else weight.constraint(value))
 
     def update_averages(self, decay: tf.Tensor, due: tf.Tensor) -> None:

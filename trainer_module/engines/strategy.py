@@ -21,19 +21,18 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import feeding, placement, step_metrics
+from stagecraft.trainer_module.engines import divisibility, feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models import freezing
-from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import adapting, dropout
-from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
 from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
 
 BuildModel = Callable[[AbstractContextManager[Any]], keras.Model]
@@ -61,7 +60,7 @@ class StrategyEngine(Engine):
         parallel = settings.parallel
         parts = parallel.accumulate * strategy.num_replicas_in_sync
         self._stage = Stage(self._model, parallel.jit, parallel.remat, parts, self._dtype)
-        examine.check([self._stage], parallel)
+        divisibility.check([self._stage], parallel)
         variables = self._model.trainable_variables
         paths = [variable.path for variable in variables]
         self._phases = freezing.phases(settings.train, paths, total_steps)

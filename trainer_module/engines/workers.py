@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines.collectives import Group
-from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -21,12 +21,11 @@ from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import matrices, patterns, registry
+from stagecraft.trainer_module.models import matrices, model_graph, patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.settings import TrainSettings
 
 PICTURES: Task = registries.TASKS.get("pictures")
@@ -85,7 +84,7 @@ def assemble(
             model = built
         else:
             model = _chain(built, train.model, task.input_specs(arguments))
-        inputs.note(model, task.input_specs(arguments))
+        model_graph.note(model, task.input_specs(arguments))
         _check(model, train.model)
         matrices.mark(model)
         patterns.apply(train, model)

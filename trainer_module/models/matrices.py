@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.patterns import is_kernel, matches
-from stagecraft.trainer_module.models.stages import functional
 
 _MARK = "stagecraft_matrix"
 
@@ -103,7 +103,7 @@ def _of_equation(equation: str) -> Matrix | None:
 
 def _output_weights(layer: Any) -> set[int]:
     """Ids of weights whose products reach an output through no other matrix of weights."""
-    if isinstance(layer, keras.Model) and not functional.obstacle(layer):
+    if isinstance(layer, keras.Model) and not model_graph.obstacle(layer):
         found: set[int] = set()
         for operation in _before_outputs(layer):
             found |= _output_weights(operation)

@@ -19,10 +19,9 @@ from stagecraft.common import user_objects
 from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import opened_files
+from stagecraft.trainer_module.models import model_graph, opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
-from stagecraft.trainer_module.models.stages import inputs
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +162,7 @@ def _shown(arguments: ModelArguments) -> str:
 def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task: Task) -> None:
     """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
     specs = task.input_specs(arguments)
-    outputs: Any = tf.nest.map_structure(lambda spec: inputs.zeros(spec, 3), specs)
+    outputs: Any = tf.nest.map_structure(lambda spec: model_graph.zeros(spec, 3), specs)
     for index, model in enumerate(models):
         part = f"{name}, stage {index}" if len(models) > 1 else name
         given = _shape(outputs)

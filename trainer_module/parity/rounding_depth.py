@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.stages import inputs
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
@@ -99,7 +99,8 @@ def _shape(layer: Any, side: str) -> tuple[int, ...]:
 def _given(model: keras.Model) -> tuple[int, ...]:
     """Shape of the largest input, without the batch."""
     shapes = [
-        spec.shape.as_list()[1:] for spec in tf.nest.flatten(inputs.specs(inputs.of(model), 1))
+        spec.shape.as_list()[1:]
+        for spec in tf.nest.flatten(model_graph.specs(model_graph.of(model), 1))
     ]
     return tuple(max(shapes, key=math.prod))
 
@@ -113,7 +114,7 @@ def forward_ops(model: keras.Model, floats: str | None = "float32") -> list[Any]
         lambda spec: (
             tf.TensorSpec(spec.shape, floats) if floats and spec.dtype.is_floating else spec
         ),
-        inputs.specs(inputs.of(model), 2),
+        model_graph.specs(model_graph.of(model), 2),
     )
     function = tf.function(lambda given: model(given, training=True), autograph=False)
     graph = function.get_concrete_function(specs).graph.as_graph_def()

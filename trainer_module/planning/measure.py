@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models.stages import inputs
-from stagecraft.trainer_module.models.stages.costs import StageCost, Times
-from stagecraft.trainer_module.models.stages.stage import Stage
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.partition.costs import StageCost, Times
+from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def piece_times(
     for piece, cost in zip(pieces, costs, strict=True):
         kinds.setdefault(cost.kind, piece)
     given = tf.nest.map_structure(
-        lambda each: keras.Input(each.shape[1:], dtype=each.dtype), inputs.of(pieces[0])
+        lambda each: keras.Input(each.shape[1:], dtype=each.dtype), model_graph.of(pieces[0])
     )
     empty = keras.Model(
         given, tf.nest.map_structure(lambda each: keras.layers.Identity()(each), given)
@@ -111,8 +111,8 @@ def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
 
 
 def _noise(model: keras.Model, examples: int) -> Nest:
-    specs = inputs.specs(inputs.sized(model), examples)
-    return inputs.noise(specs, np.random.default_rng(0))
+    specs = model_graph.specs(model_graph.sized(model), examples)
+    return model_graph.noise(specs, np.random.default_rng(0))
 
 
 def _floats(nest: Nest) -> list[tf.Tensor]:

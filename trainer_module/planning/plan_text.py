@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning.plan import Plan
 
 _WIDEST = 100

@@ -16,14 +16,13 @@ import keras
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import prepared, schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.planning import collectives, prepared
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.cost_model import collectives
-from stagecraft.trainer_module.planning.cost_model.step import Step
+from stagecraft.trainer_module.planning.cost_model import CostModel, Step
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
-from stagecraft.trainer_module.planning.work import Work
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 WORTH_SAYING = 1.05
@@ -128,7 +127,7 @@ def _limit(
     return reason if loss > 1 - 1 / WORTH_SAYING else "nothing much"
 
 
-def _faster(planned: Work, length: float, available: int) -> Suggestion | None:
+def _faster(planned: CostModel, length: float, available: int) -> Suggestion | None:
     """The fastest topology with other replicas, stages or microbatches; None: no clear gain.
 
     ``length``: of the plan's step; ``available``: devices of a worker.
@@ -162,7 +161,7 @@ def _faster(planned: Work, length: float, available: int) -> Suggestion | None:
     return None
 
 
-def _too_little_memory(work: Work, starts: Sequence[int] | None, source: str) -> UserError:
+def _too_little_memory(work: CostModel, starts: Sequence[int] | None, source: str) -> UserError:
     """The error for a model that does not fit into memory, which ``source`` defines."""
     parallel, degrees = work.settings.parallel, work.degrees
     problem = f"{work.memory / 1e6:,.0f} MB is too little: with "

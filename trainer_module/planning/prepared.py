@@ -8,7 +8,9 @@ but give no seconds, and ignore copies between devices.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +19,20 @@ from typing import NamedTuple
 import keras
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.models.stages import costs, inputs, partition
-from stagecraft.trainer_module.models.stages.costs import StageCost, Times
-from stagecraft.trainer_module.models.stages.shards.costs.pieces import with_shards
-from stagecraft.trainer_module.planning import coarse, measure, work
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.partition import costs, partition
+from stagecraft.trainer_module.partition.costs import StageCost, Times
+from stagecraft.trainer_module.planning import (
+    collectives,
+    cost_model,
+    device_times,
+    measure,
+)
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.cost_model import collectives, roofline, update
-from stagecraft.trainer_module.planning.cost_model.measured_times import Measured, MeasuredTimes
-from stagecraft.trainer_module.planning.cost_model.piece_times import PieceTimes
+from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes, PieceTimes
 from stagecraft.trainer_module.planning.sums import backward
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tensor_parallel.costs import with_shards
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +55,7 @@ class Prepared(NamedTuple):
     """Cut points between the pieces."""
     named: list[int] | None
     """First pieces of the stages that ``parallel.cuts`` names; None: they are to be chosen."""
-    work: work.Work
+    work: cost_model.CostModel
     times: str
     """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     memory_source: str
@@ -78,7 +84,7 @@ def prepare(
     """
     settings = settings.definite
     parallel = settings.parallel
-    if inputs.are_open(inputs.sized(model)):
+    if model_graph.are_open(model_graph.sized(model)):
         text = "%s leaves sizes of its inputs open; its costs are those of sizes of 1"
         _log.warning(text, model.name)
     named = parallel.cuts != "auto"
@@ -90,10 +96,10 @@ def prepare(
             pieces = partition.split(model, names)
         if names is last:
             break
-        found = costs.stage_costs(pieces, inputs.sized(model), keeps=False)
+        found = costs.stage_costs(pieces, model_graph.sized(model), keeps=False)
         if partition.is_even([cost.flops for cost in found], max(2, parts)):
             break
-    stage_costs = costs.stage_costs(pieces, inputs.sized(model))
+    stage_costs = costs.stage_costs(pieces, model_graph.sized(model))
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = backward(stage_costs, remat=parallel.remat)
     small: Measured | None = None
@@ -101,7 +107,9 @@ def prepare(
     if accelerator:
         unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
         times = [
-            roofline.times(cost, accelerator, parallel.precision, factor, settings.train.batch_size)
+            device_times.times(
+                cost, accelerator, parallel.precision, factor, settings.train.batch_size
+            )
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
@@ -120,10 +128,10 @@ def prepare(
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
     starts = [names.index(name) + 1 for name in chosen] if named else None
     if for_search:
-        kept = coarse.kept_cuts(stage_costs, starts or ())
+        kept = kept_cuts(stage_costs, starts or ())
         if small:
-            small = small._replace(times=coarse.merged(stage_costs, small.times, kept)[1])
-        stage_costs, times = coarse.merged(stage_costs, times, kept)
+            small = small._replace(times=merged(stage_costs, small.times, kept)[1])
+        stage_costs, times = merged(stage_costs, times, kept)
         starts = starts and [kept.index(start) + 1 for start in starts]
         names = [names[start - 1] for start in kept]
     times_at: PieceTimes | MeasuredTimes | None = None
@@ -132,8 +140,8 @@ def prepare(
         times_at = MeasuredTimes(stage_costs, small, large, remat=parallel.remat)
     if accelerator:
         times_at = PieceTimes(stage_costs, accelerator, parallel.precision)
-    rate = update.bytes_per_second(accelerator) if accelerator else math.inf
-    planned = work.Work(stage_costs, times, settings, links, memory, times_at, rate)
+    rate = device_times.bytes_per_second(accelerator) if accelerator else math.inf
+    planned = cost_model.CostModel(stage_costs, times, settings, links, memory, times_at, rate)
     return Prepared(names, starts, planned, unit, source)
 
 
@@ -206,3 +214,85 @@ def _with_shards(
         if count > 1:
             raise
         return found  # no layer can be divided: the search finds no use for shards
+
+
+ENOUGH = 256
+"""Pieces; predictions take time by the square of their number."""
+
+_STRETCHES = 64
+"""Parts of the model, with equally many pieces, each of which keeps a cut."""
+
+
+def kept_cuts(pieces: Sequence[StageCost], named: Sequence[int] = ()) -> list[int]:
+    """The first pieces of the larger pieces, but for the first: those after cheap cuts.
+
+    All cuts, if there are few; otherwise those that the fewest tensors cross, and of these every
+    n-th. Where there is none of them for long, as between the two sides of a U-Net, the cheapest
+    ones stay. So do the cuts before the pieces ``named``. They are fewer than
+    ``ENOUGH + 64``, without the named ones.
+    """
+    cuts = list(range(1, len(pieces)))
+    if len(pieces) > ENOUGH:
+
+        def crossing(cut: int) -> int:
+            return pieces[cut - 1].output_tensors
+
+        fewest = min(map(crossing, cuts))
+        cheap = [cut for cut in cuts if crossing(cut) == fewest]
+        step = -(-(len(cheap) + 1) // ENOUGH)
+        kept = set(cheap[step - 1 :: step])
+        size = -(-len(cuts) // _STRETCHES)
+        stretches = [cuts[begin : begin + size] for begin in range(0, len(cuts), size)]
+        kept |= {min(each, key=crossing) for each in stretches if kept.isdisjoint(each)}
+        cuts = [*kept]
+    return sorted({*cuts, *named})
+
+
+def merged(
+    pieces: Sequence[StageCost], times: Sequence[Times], cuts: Sequence[int]
+) -> tuple[list[StageCost], list[Times]]:
+    """The pieces between some of the cuts."""
+    bounds = list(itertools.pairwise([0, *cuts, len(pieces)]))
+    merged_times = [
+        Times(sum(each.forward for each in times[a:b]), sum(each.backward for each in times[a:b]))
+        for a, b in bounds
+    ]
+    return [_one(pieces[a:b]) for a, b in bounds], merged_times
+
+
+def _one(pieces: Sequence[StageCost]) -> StageCost:
+    if len(pieces) == 1:
+        return pieces[0]
+    tied = dict.fromkeys(weight for piece in pieces for weight in piece.tied)
+    again = sum(
+        weight.parameters * (sum(weight in piece.tied for piece in pieces) - 1) for weight in tied
+    )
+    again_trained = sum(
+        weight.parameters * (sum(weight in piece.tied for piece in pieces) - 1)
+        for weight in tied
+        if weight.trained
+    )
+    added = {
+        name: sum(getattr(piece, name) for piece in pieces)
+        for name in (
+            *("layers", "parameters", "trainable", "frozen", "flops", "activation_bytes"),
+            *("split_parameters", "split_trainable", "split_flops", "split_activation_bytes"),
+            "shard_bytes",
+        )
+    }
+    added["parameters"] -= again
+    added["trainable"] -= again_trained
+    added["frozen"] -= again - again_trained  # the state of a layer is never tied
+    limits = [piece.most_shards for piece in pieces if piece.most_shards is not None]
+    first, last = pieces[0], pieces[-1]
+    return dataclasses.replace(
+        first,
+        **added,
+        most_shards=min(limits, default=None),
+        last=last.last,
+        output_bytes=last.output_bytes,
+        output_tensors=last.output_tensors,
+        tied=tuple(tied),
+        operations=tuple(each for piece in pieces for each in piece.operations),
+        kind=" ".join(piece.kind for piece in pieces),
+    )

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from emulated.clock import here, occupied
 
-from stagecraft.trainer_module.models.stages.shards.rules.dense import DenseRule
-from stagecraft.trainer_module.models.stages.shards.way import Way
+from stagecraft.trainer_module.tensor_parallel.rules.dense import DenseRule
+from stagecraft.trainer_module.tensor_parallel.split import Way
 
 BACKWARD = 2.0
 """Time of the backward pass by that of the forward pass."""

@@ -13,10 +13,10 @@ from papers import layers, memory, networks
 from papers.steps import Step
 from papers.transformers import Transformer
 
-from stagecraft.trainer_module.models.stages.costs import StageCost
-from stagecraft.trainer_module.models.stages.partition import balance
+from stagecraft.trainer_module.partition.costs import StageCost
+from stagecraft.trainer_module.partition.partition import balance
+from stagecraft.trainer_module.planning import collectives
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
-from stagecraft.trainer_module.planning.cost_model import collectives
 
 FOLDER = pathlib.Path(__file__).parent
 

@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from stagecraft.trainer_module.models.stages.costs import StageCost
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.partition.costs import StageCost
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.planning import collectives, device_times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.cost_model import collectives, roofline, shards, update
-from stagecraft.trainer_module.planning.cost_model.collectives import Links
+from stagecraft.trainer_module.planning.collectives import Links
 
 BACKWARD = 2.0
 """Ratio of backward to forward operations."""
@@ -85,8 +85,8 @@ class Step:
 
         The inputs of the first and the outputs of the last layer are kept in any case.
         """
-        part = shards.divide(cost, self.shards)
-        times = roofline.times(part, self.accelerator, self.precision, BACKWARD, self.examples)
+        part = device_times.divide(cost, self.shards)
+        times = device_times.times(part, self.accelerator, self.precision, BACKWARD, self.examples)
         exchanged = collectives.shards_seconds(
             self.examples * cost.shard_bytes, self.shards, self.links.inside, ring=True
         )
@@ -109,13 +109,13 @@ class Step:
     def _update(self, bounds: Sequence[tuple[int, int]]) -> float:
         """Seconds in which the device with the most weights updates them."""
         most = max(self._trainable(bounds[device :: self.stages]) for device in range(self.stages))
-        moved = update.moved_bytes(most, self.slots, gradient_width=self.gradient_bytes)
-        return moved / update.bytes_per_second(self.accelerator)
+        moved = device_times.moved_bytes(most, self.slots, gradient_width=self.gradient_bytes)
+        return moved / device_times.bytes_per_second(self.accelerator)
 
     def _trainable(self, bounds: Sequence[tuple[int, int]]) -> int:
         """Weights on each shard of a device with these parts of the model."""
         costs = [cost for begin, end in bounds for cost in self.costs[begin:end]]
-        return sum(shards.divide(cost, self.shards).trainable for cost in costs)
+        return sum(device_times.divide(cost, self.shards).trainable for cost in costs)
 
     def _all_reduce(self, bounds: Sequence[tuple[int, int]]) -> float:
         """Seconds in which the replicas of the first stage, the largest, sum their gradients."""

@@ -11,8 +11,7 @@ import dataclasses
 
 from papers.layers import ALL, KERNELS, NOTHING
 
-from stagecraft.trainer_module.models.stages.costs import StageCost
-from stagecraft.trainer_module.models.stages.operations import Operation
+from stagecraft.trainer_module.partition.costs import Operation, StageCost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 
 _INK = {"forward": Ink.BLUE, "backward": Ink.ORANGE, "reduce": Ink.VIOLET, "update": Ink.GREEN}
 """Kind of work -> colour."""

@@ -14,13 +14,13 @@ from stagecraft.pipeline.cli import options, plan_search
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
-from stagecraft.trainer_module.planning.reliability.faults import Faults, parse as parse_faults
+from stagecraft.trainer_module.planning.goodput import Faults, parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
+    from stagecraft.trainer_module.planning.goodput import Goodput
     from stagecraft.trainer_module.planning.plan import Plan
-    from stagecraft.trainer_module.planning.reliability.goodput import Goodput
     from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -166,7 +166,7 @@ class _Months(NamedTuple):
 
     def simulate(self, result: Plan) -> list[Goodput]:
         """The months, in the order of the option."""
-        from stagecraft.trainer_module.planning.reliability import goodput
+        from stagecraft.trainer_module.planning import goodput
 
         return [goodput.goodput(result, count, self.faults) for count in self.hosts]
 
@@ -193,7 +193,7 @@ def _plan(
         from stagecraft.pipeline.cli.terminal.run_view import progress_bar
         from stagecraft.trainer_module.parallel import topology
         from stagecraft.trainer_module.planning import planner
-        from stagecraft.trainer_module.planning.search import of_model
+        from stagecraft.trainer_module.planning.search import automatic
 
     if accelerator is None:
         if capabilities(parallel.strategy).remote_devices:
@@ -205,7 +205,7 @@ def _plan(
     model, notes = preflight.build(settings)
     with progress_bar("timing the model's layers", stderr=True) as on_progress:
         if resolves:
-            chosen = of_model.search(
+            chosen = automatic.search(
                 model,
                 settings,
                 hosts=1,

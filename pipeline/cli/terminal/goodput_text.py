@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagecraft.common.text import columns
-from stagecraft.trainer_module.planning.reliability.faults import Faults
-from stagecraft.trainer_module.planning.reliability.goodput import Goodput
+from stagecraft.trainer_module.planning.goodput import Faults, Goodput
 
 
 def goodput_text(months: Sequence[Goodput], faults: Faults) -> str:

@@ -25,7 +25,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 SIZE, CLASSES, PATIENCE_SECONDS = 2, 3, 60.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 
 GRIDS = [(name, *sizes) for name in schedule.SCHEDULES for sizes in ((2, 1, 4), (3, 1, 2))]
 GRIDS += [("1f1b", 2, 2, 4), ("1f1b", 3, 2, 3)]

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.planning.cost_model import collectives
-from stagecraft.trainer_module.planning.cost_model.collectives import Link, Links
+from stagecraft.trainer_module.planning import collectives
+from stagecraft.trainer_module.planning.collectives import Link, Links
 
 LINK = Link(rate=100.0, latency=0.5)
 LINKS = Links(devices=100.0, hosts=10.0, device_latency=0.5, host_latency=2.0)

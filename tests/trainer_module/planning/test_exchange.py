@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning.cost_model import collectives
-from stagecraft.trainer_module.planning.cost_model.collectives import Links
+from stagecraft.trainer_module.planning import collectives
+from stagecraft.trainer_module.planning.collectives import Links
 from stagecraft.trainer_module.settings import ParallelSettings
 
 LINKS = Links(devices=100.0, hosts=10.0)

@@ -5,9 +5,8 @@ import pytest
 from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.models.stages import costs, partition
-from stagecraft.trainer_module.planning import planner
-from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.partition import costs, partition
+from stagecraft.trainer_module.planning import collectives, planner
 
 ROW = 4 * WIDTH
 

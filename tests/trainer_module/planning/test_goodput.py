@@ -4,10 +4,10 @@ import math
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.planning import goodput
+from stagecraft.trainer_module.planning.goodput import Faults
 from stagecraft.trainer_module.planning.plan import Plan, StagePlan
-from stagecraft.trainer_module.planning.reliability import goodput
-from stagecraft.trainer_module.planning.reliability.faults import Faults
 
 HOUR = 3600.0
 

@@ -7,9 +7,9 @@ import pytest
 import random_costs
 from chains import chain, settings
 
-from stagecraft.trainer_module.models.stages.costs import Times
+from stagecraft.trainer_module.partition.costs import Times
 from stagecraft.trainer_module.planning import measure
-from stagecraft.trainer_module.planning.cost_model.measured_times import Measured, MeasuredTimes
+from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes
 from stagecraft.trainer_module.planning.prepared import prepare
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space

@@ -8,8 +8,7 @@ import pytest
 from chains import A100, IDEAL, LINK, WEIGHTS, WIDTH, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.planning import work
-from stagecraft.trainer_module.planning.cost_model import collectives, update
+from stagecraft.trainer_module.planning import collectives, cost_model, device_times
 from stagecraft.trainer_module.planning.plan_text import plan_text
 
 ROW = 4 * WIDTH
@@ -63,7 +62,7 @@ def test_the_copies_of_all_tensors_take_time():
     # One microbatch passes through both stages; its copies go there and back. After down2, the
     # larger stage updates three layers, after down0 five.
     copies = 32 * 2 * ROW / LINK.rate
-    updates = 2 * 5 * WEIGHTS / update.bytes_per_second(IDEAL)
+    updates = 2 * 5 * WEIGHTS / device_times.bytes_per_second(IDEAL)
     assert step("down2") - step("down0") == pytest.approx(2 * copies - updates)
 
 
@@ -88,7 +87,7 @@ def test_the_traffic_of_a_tied_weight_takes_time(monkeypatch):
         return make(tied(), given, accelerator=A100).step_seconds
 
     with_tied = step()
-    monkeypatch.setattr(work.Work, "tied", lambda self, starts: [])
+    monkeypatch.setattr(cost_model.CostModel, "tied", lambda self, starts: [])
     assert with_tied - step() == pytest.approx(collectives.copy_seconds(2 * 4 * WIDTH**2, LINK))
 
 

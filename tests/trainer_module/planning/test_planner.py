@@ -9,10 +9,10 @@ from networks_built import built
 from user_models import Subclassed
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.models.stages import costs
-from stagecraft.trainer_module.models.stages.costs import Times
-from stagecraft.trainer_module.planning import accelerators, measure, schedule
-from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.partition import costs
+from stagecraft.trainer_module.partition.costs import Times
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.planning import accelerators, collectives, measure
 
 
 def test_automatic_cuts_halve_the_operations():

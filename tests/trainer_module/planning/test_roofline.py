@@ -7,11 +7,11 @@ import keras
 import pytest
 from keras import layers
 
-from stagecraft.trainer_module.models.stages import costs, inputs
-from stagecraft.trainer_module.models.stages.costs import StageCost
-from stagecraft.trainer_module.models.stages.operations import Operation
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.partition import costs
+from stagecraft.trainer_module.partition.costs import Operation, StageCost
+from stagecraft.trainer_module.planning import device_times
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
-from stagecraft.trainer_module.planning.cost_model import roofline, shards
 
 DEVICE = Accelerator(
     name="device",
@@ -29,7 +29,7 @@ DEVICE = Accelerator(
 
 
 def seconds(operation: Operation, examples: float = 1.0, precision: str = "float32") -> float:
-    return roofline.operation_seconds(operation, DEVICE, precision, examples)
+    return device_times.operation_seconds(operation, DEVICE, precision, examples)
 
 
 def test_the_longer_of_computation_and_memory_counts():
@@ -67,7 +67,7 @@ def test_winograd_where_there_are_no_matrix_units():
     assert seconds(small) == pytest.approx(2 + 0.25)
     assert seconds(small, precision="float64") == pytest.approx(45 + 0.25)
     matrix = dataclasses.replace(DEVICE, tf32=True)
-    assert roofline.operation_seconds(small, matrix, "float32", 1) == pytest.approx(4.5 + 0.25)
+    assert device_times.operation_seconds(small, matrix, "float32", 1) == pytest.approx(4.5 + 0.25)
 
 
 def cost(**given: Any) -> StageCost:
@@ -91,19 +91,19 @@ def cost(**given: Any) -> StageCost:
 
 def test_times_of_one_example_in_a_microbatch():
     known = cost(operations=(Operation(1_000, 50), Operation(0, 100, 100)))
-    times = roofline.times(known, DEVICE, "float32", 2.0, 4)
+    times = device_times.times(known, DEVICE, "float32", 2.0, 4)
     forward = (8 + 0.25 + 10 + 0.25) / 4
     assert times == pytest.approx((forward, 2 * forward))
 
 
 def test_without_operations_a_stage_computes_and_copies():
-    times = roofline.times(cost(), DEVICE, "float32", 2.0)
+    times = device_times.times(cost(), DEVICE, "float32", 2.0)
     assert times.forward == pytest.approx(2 + 0.25 + 4 + 0.25)
 
 
 def test_more_examples_take_less_time_each():
     known = cost(operations=(Operation(10, 5, 1_000),))
-    each = [roofline.times(known, DEVICE, "float32", 2.0, 2**n).forward for n in range(8)]
+    each = [device_times.times(known, DEVICE, "float32", 2.0, 2**n).forward for n in range(8)]
     assert each == sorted(each, reverse=True)
 
 
@@ -115,13 +115,13 @@ def test_shards_divide_marked_operations():
         split_flops=800,
         split_activation_bytes=40,
     )
-    part = shards.divide(whole, 4)
+    part = device_times.divide(whole, 4)
     assert part.operations == (Operation(200, 10, 5, split=True), Operation(200, 60, 4))
     assert (part.parameters, part.trainable, part.flops, part.activation_bytes) == (
         *(100 - 45, 80 - 30),
         *(1_000 - 600, 100 - 30),
     )
-    assert shards.divide(whole, 1) is whole
+    assert device_times.divide(whole, 1) is whole
 
 
 def test_shards_divide_operations_without_marks_by_the_shares_of_all():
@@ -131,17 +131,17 @@ def test_shards_divide_operations_without_marks_by_the_shares_of_all():
         split_activation_bytes=50,
         split_parameters=100,
     )
-    part = shards.divide(whole, 2)
+    part = device_times.divide(whole, 2)
     assert part.operations == (Operation(600, 150, 20), Operation(0, 45))
     assert part.flops == 600
-    undivided = shards.divide(cost(operations=whole.operations), 2)
+    undivided = device_times.divide(cost(operations=whole.operations), 2)
     assert undivided.operations == whole.operations
 
 
 def test_layers_stay_whole_if_shards_are_too_many_for_them():
     whole = cost(operations=(Operation(1_000, 200),), split_flops=800, most_shards=3)
-    assert shards.divide(whole, 4) is whole
-    assert shards.divide(whole, 3).flops < whole.flops
+    assert device_times.divide(whole, 4) is whole
+    assert device_times.divide(whole, 3).flops < whole.flops
 
 
 def test_operations_of_a_model():
@@ -150,7 +150,7 @@ def test_operations_of_a_model():
     hidden = layers.Conv2D(4, 3, strides=2, padding="same", use_bias=False)(hidden)
     hidden = layers.Flatten()(layers.ReLU()(hidden))
     model = keras.Model(given, layers.Dense(10)(hidden))
-    (found,) = costs.stage_costs([model], inputs.of(model))
+    (found,) = costs.stage_costs([model], model_graph.of(model))
     small, large, relu, product, bias = found.operations
     pixels = 4 * 8 * 8
     assert small == Operation(2 * 9 * 2 * 64 * 4, pixels * (2 + 4), 4 * 9 * 2 * 4, winograd=True)
@@ -164,7 +164,7 @@ def test_operations_of_a_model():
 def test_operations_of_weights_count_once_for_a_batch():
     given = keras.Input((8, 8, 2))
     model = keras.Model(given, layers.BatchNormalization()(given))
-    (found,) = costs.stage_costs([model], inputs.of(model))
+    (found,) = costs.stage_costs([model], model_graph.of(model))
     of_values = [each for each in found.operations if each.moved_bytes]
     assert {each.moved_bytes for each in of_values} == {4 * 2 * 128}, "each reads and writes all"
     assert all(each.weight_bytes <= 4 * 2 * 2 for each in found.operations)
@@ -173,7 +173,7 @@ def test_operations_of_weights_count_once_for_a_batch():
 def test_operations_on_whole_numbers_take_no_time():
     given = keras.Input((6,), dtype="int32")
     model = keras.Model(given, layers.Embedding(1_000, 4)(given))
-    (found,) = costs.stage_costs([model], inputs.of(model))
+    (found,) = costs.stage_costs([model], model_graph.of(model))
     (gather,) = found.operations
     assert gather == Operation(0, 2 * 4 * 6 * 4), "rows that are read, not the whole table"
 

@@ -6,27 +6,27 @@ import math
 import pytest
 from random_costs import pieces, work
 
+from stagecraft.trainer_module.planning import device_times
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
-from stagecraft.trainer_module.planning.cost_model import roofline, update
-from stagecraft.trainer_module.planning.cost_model.piece_times import PieceTimes
-from stagecraft.trainer_module.planning.degrees import Degrees
-from stagecraft.trainer_module.planning.search import bounds
+from stagecraft.trainer_module.planning.cost_model import Degrees
+from stagecraft.trainer_module.planning.device_times import PieceTimes
+from stagecraft.trainer_module.planning.search import search
 
 A100 = ACCELERATORS["A100-40GB"]
 
 
 @pytest.mark.parametrize(("slots", "each"), [(0, 12), (1, 20), (2, 28)])
 def test_bytes_of_a_weight(slots, each):
-    assert update.moved_bytes(10, slots) == 10 * each
+    assert device_times.moved_bytes(10, slots) == 10 * each
 
 
 def test_widths_of_weights_and_gradients():
-    assert update.moved_bytes(10, 1, width=8, gradient_width=8) == 400
-    assert update.moved_bytes(10, 2, gradient_width=2) == 10 * 26
+    assert device_times.moved_bytes(10, 1, width=8, gradient_width=8) == 400
+    assert device_times.moved_bytes(10, 2, gradient_width=2) == 10 * 26
 
 
 def test_the_bandwidth_is_the_share_that_operations_reach():
-    assert update.bytes_per_second(A100) == pytest.approx(0.8 * 1_555e9)
+    assert device_times.bytes_per_second(A100) == pytest.approx(0.8 * 1_555e9)
 
 
 def test_the_device_with_the_most_weights_sets_the_time():
@@ -53,7 +53,7 @@ def test_shards_lower_it_and_the_bound_holds():
     assert by_shards == sorted(by_shards, reverse=True)
     assert found[every[6]].update == found[every[3]].update, "ZeRO cuts and joins besides"
     for each, exchange in found.items():
-        assert 0 < bounds.even_exchange(given, each) <= exchange.all_reduce + exchange.update
+        assert 0 < search.even_exchange(given, each) <= exchange.all_reduce + exchange.update
 
 
 def test_servers_update_the_weights_outside_of_a_step():
@@ -72,7 +72,13 @@ def test_averages_and_slots_are_updated_too():
         settings = given.settings
         changed = settings.model_copy(update={"train": settings.train.model_copy(update=train)})
         again = type(given)(
-            given.pieces, [], changed, given.links, math.inf, None, update.bytes_per_second(A100)
+            given.pieces,
+            [],
+            changed,
+            given.links,
+            math.inf,
+            None,
+            device_times.bytes_per_second(A100),
         )
         return again.update(given.degrees, [4e9])
 
@@ -125,5 +131,5 @@ def test_equal_pieces_take_equally_long_and_others_do_not():
     found = times(1, 2)
     assert found[0] == found[2] != found[1]
     assert times(1, 1)[3] == times(1, 1)[0]
-    expected = roofline.times(one, A100, "float32", 2.0)
+    expected = device_times.times(one, A100, "float32", 2.0)
     assert times(1, 1)[0] == pytest.approx(expected)

@@ -26,15 +26,12 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from stagecraft.trainer_module.models.stages.shards import refusal
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning.degrees import Degrees
-from stagecraft.trainer_module.planning.search import bounds
-from stagecraft.trainer_module.planning.search.bounds import Least
+from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees, Passes
 from stagecraft.trainer_module.planning.search.found import Candidate, Losses
 from stagecraft.trainer_module.planning.search.space import Division, Space
-from stagecraft.trainer_module.planning.work import Work
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tensor_parallel import refusal
 
 SHOWN = 10
 """Topologies that a search returns."""
@@ -72,7 +69,7 @@ class Search:
 
     def __init__(
         self,
-        work: Work,
+        work: CostModel,
         space: Space,
         named: Sequence[int] | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -148,14 +145,14 @@ class Search:
         group = self._any_group(division)
         names = self._space.strategies(division.replicas, division.stages)
         every = [group._replace(strategy=name) for name in names]
-        return min(bounds.even_exchange(self._work, each) for each in every)
+        return min(even_exchange(self._work, each) for each in every)
 
     def _bound(self, division: Division) -> float:
         """Lower bound of the step of all topologies of a division."""
         examples = self._examples(division)
         # An example takes the least time in the largest microbatch.
         least = self._least_of(division.shards, examples, False)
-        passes = examples * least.slowest(division.stages) * bounds.ROUNDING
+        passes = examples * least.slowest(division.stages) * ROUNDING
         return passes + self._even_exchange(division)
 
     def _best_of(self, division: Division, limit: float) -> tuple[Priced | None, bool]:
@@ -165,7 +162,7 @@ class Search:
         best, fits = None, False
         for group in self._space.groups(division):
             least = self._least_of(group.shards, work.rows(group), group.remat)
-            if bounds.of_any_cuts(group, least, examples) + after_all > limit:
+            if of_any_cuts(group, least, examples) + after_all > limit:
                 fits = True  # perhaps: its memory does not matter
                 continue
             for degrees, starts in self._fitting(group):
@@ -174,7 +171,7 @@ class Search:
                     continue
                 passes = work.passes(degrees, starts)
                 after = sum(work.exchange(degrees, starts))
-                if degrees.accumulate * bounds.of_cuts(degrees, passes) + after > limit:
+                if degrees.accumulate * of_cuts(degrees, passes) + after > limit:
                     continue
                 self._priced += 1
                 priced = Priced(key(degrees, work.length(degrees, starts)), degrees, starts)
@@ -253,13 +250,13 @@ def settings_with(
     return TrainingSettings.model_validate(dumped | {"parallel": parallel})
 
 
-def candidates(work: Work, best: Sequence[Priced]) -> list[Candidate]:
+def candidates(work: CostModel, best: Sequence[Priced]) -> list[Candidate]:
     """What the search found, with the reasons why the others are slower than the first."""
     found = [_candidate(work, *priced) for priced in best]
     return [dataclasses.replace(each, reason=_reason(each, found[0])) for each in found]
 
 
-def _candidate(work: Work, chosen: Key, degrees: Degrees, starts: list[int]) -> Candidate:
+def _candidate(work: CostModel, chosen: Key, degrees: Degrees, starts: list[int]) -> Candidate:
     losses = _losses(work, degrees, starts)
     batch_size = work.settings.train.batch_size
     return Candidate(
@@ -274,7 +271,7 @@ def _candidate(work: Work, chosen: Key, degrees: Degrees, starts: list[int]) -> 
     )
 
 
-def _losses(work: Work, degrees: Degrees, starts: list[int]) -> Losses:
+def _losses(work: CostModel, degrees: Degrees, starts: list[int]) -> Losses:
     stages, rows = degrees.stages, work.rows(degrees)
     examples = rows * degrees.microbatches * degrees.accumulate
     passes, exchange = work.passes(degrees, starts), work.exchange(degrees, starts)
@@ -321,3 +318,84 @@ def _reason(slower: Candidate, best: Candidate) -> str:
     if name == "computation" and slower.devices < best.devices:
         label = f"{slower.devices:,} of {best.devices:,} devices"
     return f"{label}: +{more[name] / best.step:.1%} of the best step"
+
+
+ROUNDING = 1 - 1e-9
+"""Sums in another order than those of :class:`CostModel` differ by less."""
+
+
+class Least(NamedTuple):
+    """What one example takes at least, whatever the cuts."""
+
+    total: float
+    """Forward and backward pass of all pieces."""
+    piece: float
+    """Those of the slowest piece."""
+    forward_share: float
+    """The largest share of the forward pass in the time of a piece."""
+
+    @classmethod
+    def of(cls, work: CostModel, shards: int, rows: float, *, remat: bool) -> Least:
+        """That of the pieces of a model in a microbatch of ``rows`` examples."""
+        forward, backward = map(np.array, work.durations(shards, rows).pieces[remat])
+        both = forward + backward
+        share = np.divide(forward, both, out=np.zeros_like(both), where=both > 0)
+        return cls(float(both.sum()), float(both.max()), float(share.max()))
+
+    def slowest(self, stages: int) -> float:
+        """The least time of the slowest device."""
+        return max(self.total / stages, self.piece)
+
+
+def even_exchange(work: CostModel, degrees: Degrees) -> float:
+    """The all-reduce and the update of stages with equally many gradients."""
+    even = [work.gradient_bytes(degrees.shards) / degrees.stages] * degrees.stages
+    return (work.all_reduce(degrees, even) + work.update(degrees, even)) * ROUNDING
+
+
+def of_any_cuts(degrees: Degrees, least: Least, examples: float) -> float:
+    """Bound of all passes of a step, whatever the cuts.
+
+    Args:
+        examples: of a replica in a step.
+    """
+    microbatches, stages = degrees.microbatches, degrees.stages
+    total, slowest = least.total, least.slowest(stages)
+    span = max(total, microbatches * slowest)
+    if degrees.virtual_stages == 1 and degrees.schedule == "gpipe":
+        span = max(span, total + (microbatches - 1) * slowest)
+    elif degrees.virtual_stages == 1:
+        # A stage waits for a whole round of a microbatch, but for the forward passes that it does
+        # ahead. Stages of the best times finish together.
+        ahead = np.minimum(stages - np.arange(stages), microbatches)
+        passes = (microbatches - 1) - (ahead - 1) * least.forward_share
+        if passes.min() > 0:
+            span = max(span, total * (1 + 1 / float((1 / passes).sum())))
+    return examples / microbatches * span * ROUNDING
+
+
+def of_cuts(degrees: Degrees, passes: Passes) -> float:
+    """Bound of the span of the schedule, for the cuts of these passes."""
+    forward, backward = np.array(passes.forward), np.array(passes.backward)
+    there, back = np.array([*passes.copies, 0.0]), np.array([*passes.back, 0.0])
+    microbatches, stages = degrees.microbatches, degrees.stages
+    fill, drain = _before(forward + there)[:stages], _before(backward + back)[:stages]
+    of_devices = (forward + backward).reshape(-1, stages).sum(axis=0)
+    span = fill + microbatches * of_devices + drain
+    if degrees.virtual_stages == 1:
+        both = forward + backward + there + back
+        away = both.sum() - np.cumsum(both) + there + back
+        ahead = np.minimum(stages - np.arange(stages), microbatches)
+        if degrees.schedule == "gpipe":
+            ahead = np.full(stages, microbatches)
+            first = microbatches * forward + away
+        else:
+            first = np.maximum(ahead * forward, forward + away)
+        rest = microbatches * backward + (microbatches - ahead) * forward
+        span = np.maximum(span, fill + first + rest + drain)
+    return float(span.max()) * ROUNDING
+
+
+def _before(values: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.cumsum(values) - values
+    return found

@@ -14,9 +14,8 @@ from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.degrees import Degrees
-from stagecraft.trainer_module.planning.work import Work
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.settings import ParallelSettings
 
 ENOUGH_MICROBATCHES = 4
@@ -44,7 +43,7 @@ class Space:
 
     def __init__(
         self,
-        work: Work,
+        work: CostModel,
         *,
         hosts: int,
         devices: int,

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.schedule import Pass, Slot
+from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.pipeline_parallel.schedule import Pass, Slot
 
 _SCOPE = re.compile(r"replica(\d+)_stage(\d+)(?:_shard\d+)?/(forward|backward|reduce|update)(\d*)/")
 _GRADIENT = "gradient_tape/"

@@ -20,7 +20,7 @@ import tensorflow as tf
 # Private, but the same in TensorFlow 2.16 to 2.21; the public way to read it is TensorBoard.
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.training.monitoring.spans import (
     Op,
     Span,

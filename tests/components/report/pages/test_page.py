@@ -14,7 +14,7 @@ from chains import chain, settings
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.report.pages import model_card, page, training_text
 from stagecraft.components.report.report_data import ReportData
-from stagecraft.trainer_module.planning.search import of_model
+from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.planning.search.found import Found
 
 EXTERNAL = re.compile(r"""(?:src|href)=["'](?!data:|#)|url\((?!#)|@import|<script[^>]""")
@@ -87,7 +87,7 @@ def with_training(report: ReportData, **changes: Any) -> ReportData:
 def test_the_choice_of_a_search(name, request, messages):
     report = request.getfixturevalue(name)
     asked = settings(strategy="auto", memory_mb=9)
-    found = of_model.search(chain(4, width=512), asked, hosts=1, devices=4).found
+    found = automatic.search(chain(4, width=512), asked, hosts=1, devices=4).found
     entry = json.loads(json.dumps(dataclasses.asdict(found)))
     record = report.training.record | {"search": entry}
     assert Found.of_record(entry) == found

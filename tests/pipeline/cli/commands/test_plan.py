@@ -3,7 +3,7 @@
 import pytest
 from chains import A100, chain, make, settings
 
-from stagecraft.trainer_module.planning.cost_model import collectives
+from stagecraft.trainer_module.planning import collectives
 from stagecraft.trainer_module.planning.plan_text import plan_text
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")

@@ -13,7 +13,7 @@ from keras import layers, ops
 import stagecraft as sc
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
-from stagecraft.trainer_module.models.stages.shards import model_shards
+from stagecraft.trainer_module.tensor_parallel import model_shards
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -13,7 +13,7 @@ import pytest
 
 import stagecraft as sc
 from stagecraft import pickles
-from stagecraft.trainer_module.models.stages.shards import model_shards
+from stagecraft.trainer_module.tensor_parallel import model_shards
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from driving import GRID, STAGES, label, rare
 
 from stagecraft.trainer_module.engines import placement, replica_pipeline
-from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.partition import partition
 
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}

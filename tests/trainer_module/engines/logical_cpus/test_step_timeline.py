@@ -4,7 +4,7 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
 from stagecraft.trainer_module.training.monitoring.timeline import record_ops
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from random_costs import pieces, work
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.cost_model.collectives import Links
-from stagecraft.trainer_module.planning.degrees import Degrees
+from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.planning.search.search import Search, candidates, key
 from stagecraft.trainer_module.planning.search.space import Space, divisors
-from stagecraft.trainer_module.planning.work import Work
 
 DEVICE = Accelerator(
     name="device",
@@ -31,7 +30,7 @@ SLOW_MEMORY = dataclasses.replace(DEVICE, memory_gb_per_second=1e-8)
 """Updates take a large part of a step."""
 
 
-def everything(given: Work, hosts: int, devices: int) -> list[Degrees]:
+def everything(given: CostModel, hosts: int, devices: int) -> list[Degrees]:
     """All degrees that the rules of ``parallel:`` allow, by other code than the search's."""
     batch, count = given.settings.train.batch_size, len(given.pieces)
     few = range(1, devices + 1)
@@ -88,7 +87,7 @@ def split(cost, shards):
     return 0 if few else cost.split_parameters
 
 
-def by_trying(given: Work, hosts: int, devices: int) -> dict[Any, Any]:
+def by_trying(given: CostModel, hosts: int, devices: int) -> dict[Any, Any]:
     """The least time of each division, with cuts as a plan chooses them."""
     best: dict[Any, Any] = {}
     for degrees in everything(given, hosts, devices):

@@ -3,8 +3,8 @@
 import pytest
 from chains import A100, chain, settings
 
-from stagecraft.trainer_module.planning.search import of_model
-from stagecraft.trainer_module.planning.search.text import found_text
+from stagecraft.trainer_module.planning.search import automatic
+from stagecraft.trainer_module.planning.search.found import found_text
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from stagecraft.trainer_module.planning.search.text import found_text
 )
 def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices, messages):
     asked = settings(batch_size=batch_size, strategy="auto")
-    found = of_model.search(chain(3, width=16), asked, hosts=1, devices=devices, accelerator=A100)
+    found = automatic.search(chain(3, width=16), asked, hosts=1, devices=devices, accelerator=A100)
     given = asked.parallel.model_dump() | {"strategy": "one_device"}
     first, *_, last = lines = found_text(found.found, "my_models:deep", given).splitlines()
     messages.check(first)
@@ -31,7 +31,7 @@ def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices, mes
 
 def test_one_is_no_plural(messages):
     asked = settings(batch_size=1, strategy="auto")
-    found = of_model.search(chain(1), asked, hosts=1, devices=1).found
+    found = automatic.search(chain(1), asked, hosts=1, devices=1).found
     assert (found.divisions, found.priced) == (1, 1)
     for line in found_text(found, "deep", asked.parallel.model_dump()).splitlines():
         messages.check(line)

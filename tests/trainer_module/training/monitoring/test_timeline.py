@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.training.monitoring import timeline
 from stagecraft.trainer_module.training.monitoring.spans import Op, Span, find_spans, idle
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.models.stages.stage import Stage
+from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 
 _CALLS, _FEW_CALLS = 250, 60
 _EXAMPLES = 2

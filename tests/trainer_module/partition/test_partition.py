@@ -1,0 +1,411 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from networks_built import built
+
+from stagecraft.common.errors import UserError
+from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.partition import costs, partition
+
+
+def _names(model, plain=False):
+    return [point.layer for point in partition.cut_points(model) if point.plain or not plain]
+
+
+def _assert_parts_are_the_model(parts, model):
+    specs = model_graph.specs(model_graph.of(model), 3)
+    data = hidden = model_graph.noise(specs, np.random.default_rng(0))
+    for part in parts:
+        hidden = part(hidden, training=False)
+    expected = model(data, training=False)
+    tf.nest.map_structure(np.testing.assert_array_equal, hidden, expected)
+    held = {id(variable) for part in parts for variable in part.variables}
+    assert held == {id(variable) for variable in model.variables}
+
+
+def _dense(name):
+    return layers.Dense(4, name=name)
+
+
+def _functional(body, shape=(4,)):
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, body(inputs), name="model")
+
+
+def _chain(*names):
+    return keras.Sequential([keras.Input((4,)), *map(_dense, names)], name="model")
+
+
+def _residual():
+    def body(hidden):
+        first = _dense("first")(hidden)
+        hidden = _dense("inner")(first)
+        hidden = layers.Add(name="add")([hidden, first])
+        return _dense("last")(hidden)
+
+    return _functional(body)
+
+
+def test_resnet20_can_be_cut_around_its_blocks():
+    model = built("resnet20")
+    names = _names(model, plain=True)
+    blocks = [f"group{group}_block{block}_" for group in (1, 2, 3) for block in (1, 2, 3)]
+    around = [f"{block}{layer}" for block in blocks for layer in ("add", "relu")]
+    assert names == ["stem_conv", "stem_norm", "stem_relu", *around, "pool"]
+    assert partition.all_cuts(model, 8) == [names]
+    inside = partition.all_cuts(model, 2, ["group1_block1_conv1"])
+    assert inside == [_names(model)] and len(inside[0]) > 60
+
+
+@pytest.mark.parametrize("name", ["resnet20", "cnn", "wide_resnet_10_1"])
+def test_the_pieces_are_the_model(name):
+    model = built(name)
+    paths = [variable.path for variable in model.variables]
+    names = _names(model, plain=True)
+    for cuts in (names, names[2:5:2]):
+        parts = partition.split(model, cuts)
+        assert [part.layers[-1].name for part in parts] == [*cuts, "logits"]
+        _assert_parts_are_the_model(parts, model)
+        assert [variable.path for part in parts for variable in part.variables] == paths
+    assert [variable.path for variable in model.variables] == paths
+    _assert_parts_are_the_model(partition.split(model, _names(model)), model)
+
+
+def test_no_cuts_is_the_model_itself():
+    model = _chain("a", "b")
+    assert partition.split(model, []) == [model]
+
+
+def test_a_sequential_model_can_be_cut_behind_each_layer():
+    model = _chain("a", "b", "c")
+    assert _names(model) == ["a", "b"]
+    _assert_parts_are_the_model(partition.split(model, ["a"]), model)
+
+
+def test_frozen_layers_stay_frozen():
+    model = _chain("a", "b")
+    model.get_layer("b").trainable = False
+    parts = partition.split(model, ["a"])
+    assert [len(part.trainable_variables) for part in parts] == [2, 0]
+
+
+def test_a_model_inside_is_cut_between_its_layers():
+    inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
+    outer = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
+    model = _functional(lambda value: _dense("c")(outer(value)))
+    assert _names(model) == ["a", "x", "y", "b"]
+    _assert_parts_are_the_model(partition.split(model, ["x"]), model)
+    _assert_parts_are_the_model(partition.split(model, ["inner", "model"]), model)
+    assert partition.named_cuts(model, 3, "x, inner") == ["x", "y"]
+    assert partition.named_cuts(model, 3, "inner, b") == ["y", "b"]
+
+
+def test_masks_of_a_model_inside_are_seen():
+    inner = keras.Sequential([keras.Input((3, 4)), _dense("x"), layers.LSTM(4, name="lstm")])
+
+    def body(value):
+        hidden = layers.Embedding(9, 4, mask_zero=True, name="embedding")(value)
+        return _dense("a")(inner(layers.Dropout(0.0, name="dropout")(hidden)))
+
+    model = _functional(body, (3,))
+    # The mask goes from the embedding to the LSTM, through layers of two models.
+    assert not {"embedding", "dropout", "x"} & {*_names(model)}
+    assert "a" not in _names(model)
+
+
+def _two_models(same_names):
+    def tower(number):
+        names = ["x", "y"] if same_names else [f"x{number}", f"y{number}"]
+        return keras.Sequential([keras.Input((4,)), *map(_dense, names)], name=f"tower{number}")
+
+    return _functional(lambda value: tower(1)(tower(0)(value)))
+
+
+def _frozen_inside():
+    inner = keras.Sequential([keras.Input((4,)), layers.BatchNormalization(name="norm")])
+    return _functional(lambda value: _dense("b")(inner(value, training=False)))
+
+
+def _trainable_inside():
+    inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
+    inner.trainable = False
+    inner.layers[0].trainable = True  # Keras trains no layer of a model that is frozen
+    return _functional(lambda value: _dense("b")(inner(value)))
+
+
+def _own_call():
+    class Doubled(keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return 2 * super().call(inputs, training=training)
+
+    given = keras.Input((4,))
+    inner = Doubled(given, _dense("x")(given), name="inner")
+    return _functional(lambda value: _dense("b")(inner(value)))
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: _two_models(True), ["x", "y"]),
+        (lambda: _two_models(False), ["x0", "y0", "x1"]),
+        (_frozen_inside, ["sequential"]),
+        (_trainable_inside, ["inner"]),
+        (_own_call, ["inner"]),
+    ],
+)
+def test_a_model_inside_that_does_more_stays_whole(make, names):
+    keras.utils.clear_session()
+    model = make()
+    assert [name.partition("_")[0] for name in _names(model)] == names
+    _assert_parts_are_the_model(partition.split(model, _names(model)), model)
+
+
+def test_bare_operations_are_places_too():
+    model = _functional(lambda value: _dense("b")(keras.ops.relu(_dense("a")(value))))
+    first, second = _names(model)
+    assert first == "a"
+    _assert_parts_are_the_model(partition.split(model, [second]), model)
+
+
+def test_weights_may_be_used_on_both_sides():
+    shared = _dense("shared")
+
+    def body(value):
+        for name in ("a", "b"):
+            value = _dense(name)(shared(value))
+        return _dense("c")(value)
+
+    model = _functional(body)
+    assert _names(model, plain=True) == ["shared", "b"]  # behind its second call
+    assert _names(model) == ["a", "shared", "b"]
+    _assert_parts_are_the_model(partition.split(model, ["a", "b"]), model)
+
+
+def test_weights_inside_two_nested_models_are_seen():
+    shared = _dense("shared")
+    first, second = (keras.Sequential([keras.Input((4,)), shared]) for _ in range(2))
+    model = _functional(lambda value: _dense("b")(second(_dense("a")(first(value)))))
+    assert _names(model, plain=True) == ["shared"]  # behind its second call
+    assert _names(model) == ["a", "shared"]
+
+
+@pytest.mark.parametrize(
+    "layer", [layers.BatchNormalization, lambda **name: layers.Dropout(0.5, **name)]
+)
+def test_state_is_not_used_on_both_sides(layer, messages):
+    shared = layer(name="shared")
+
+    def body(value):
+        for name in ("a", "b"):
+            value = _dense(name)(shared(value))
+        return _dense("c")(value)
+
+    model = _functional(body)
+    assert _names(model) == ["shared", "b"]
+    with messages.raises(UserError):
+        partition.split(model, ["a"])
+
+
+def test_frozen_weights_may_be_used_on_both_sides():
+    shared = layers.Dense(4, name="shared", trainable=False)
+    model = _functional(lambda value: _dense("b")(shared(_dense("a")(shared(value)))))
+    assert _names(model) == ["a", "shared"]
+
+
+def test_a_layer_without_weights_may_be_used_on_both_sides():
+    relu = layers.ReLU(name="relu")
+
+    def body(value):
+        for name in ("a", "b"):
+            value = relu(_dense(name)(value))
+        return _dense("c")(value)
+
+    model = _functional(body)
+    assert _names(model) == ["a", "b", "relu"]
+    for cut in _names(model):
+        _assert_parts_are_the_model(partition.split(model, [cut]), model)
+
+
+# GlobalAveragePooling1D takes the mask: a skip connection.
+@pytest.mark.parametrize("last", [layers.GlobalAveragePooling1D, layers.Flatten])
+def test_a_mask_does_not_go_from_stage_to_stage(last):
+    def body(value):
+        hidden = layers.Embedding(5, 4, mask_zero=True, name="embedding")(value)
+        return _dense("last")(last(name="flat")(_dense("dense")(hidden)))
+
+    model = _functional(body, shape=(3,))
+    assert _names(model) == ["flat"]
+    with pytest.raises(UserError, match="cut after 'flat'"):
+        partition.split(model, ["dense"])
+
+
+def test_a_layer_of_two_outputs():
+    def body(value):
+        left, right = keras.ops.split(_dense("a")(value), 2, axis=1)
+        return _dense("c")(layers.Concatenate(name="b")([left, right]))
+
+    model = _functional(body)
+    first, second, third = _names(model)
+    assert (first, third) == ("a", "b")
+    parts = partition.split(model, [second])
+    assert [len(part.outputs) for part in parts] == [2, 1]
+    _assert_parts_are_the_model(parts, model)
+
+
+@pytest.mark.parametrize(
+    ("model", "stages", "cuts"),
+    [
+        ("residual", 2, "last"),
+        ("residual", 2, "firts"),
+        ("residual", 2, "elsewhere"),
+        ("abc", 3, "b, a"),
+        ("abc", 3, "a,a"),
+        ("abc", 3, "a"),
+        ("a", 2, "a"),
+    ],
+)
+def test_names_that_are_no_cut_points(model, stages, cuts, messages):
+    with messages.raises(UserError) as caught:
+        partition.named_cuts(_residual() if model == "residual" else _chain(*model), stages, cuts)
+    assert caught.value.setting == "parallel.cuts"
+
+
+def test_more_stages_than_there_can_be(messages):
+    model = _chain("a", "b", "c")
+    assert partition.all_cuts(model, 3) == [["a", "b"]]
+    with messages.raises(UserError) as caught:
+        partition.all_cuts(model, 4)
+    assert (caught.value.setting, caught.value.value) == ("parallel.stages", 4)
+
+
+class _Subclassed(keras.Model):
+    def call(self, value):
+        return value
+
+
+class _FunctionalWithCall(keras.Model):
+    def __init__(self):
+        inputs = keras.Input((4,))
+        super().__init__(inputs, _dense("b")(_dense("a")(inputs)))
+
+    def call(self, value):
+        return 2 * value
+
+
+@pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall])
+def test_models_that_cannot_be_cut(make, messages):
+    model = make()
+    assert partition.all_cuts(model, 1) == [[]]
+    assert partition.segments(model) == [model]
+    with messages.raises(UserError):
+        partition.all_cuts(model, 2)
+
+
+def test_segments_are_as_many_as_the_root_of_the_cut_points():
+    model = built("resnet20")
+    parts = partition.segments(model)
+    assert len(_names(model, plain=True)) == 22 and len(parts) == 5
+    _assert_parts_are_the_model(parts, model)
+    sizes = [sum(place.size for place in partition._places(part)[1:]) for part in parts]
+    # Group 1 has more than half of the bytes; its blocks are the largest that cannot be cut.
+    block = 7 * 32 * 32 * 16 * 4
+    assert max(sizes) <= sum(sizes) / 5 + block
+    assert partition.segments(_chain("a")) and len(partition.segments(_chain("a", "b"))) == 2
+    stage = partition.split(model, ["group2_block1_relu"])[1]
+    _assert_parts_are_the_model(partition.segments(stage), stage)
+
+
+def _u_net():
+    def body(value):
+        skips, hidden = [], value
+        for number in range(2):
+            hidden = _dense(f"down{number}")(hidden)
+            skips.append(hidden)
+            hidden = layers.Activation("tanh", name=f"tanh{number}")(hidden)
+        for number in reversed(range(2)):
+            hidden = layers.Concatenate(name=f"join{number}")([hidden, skips.pop()])
+            hidden = _dense(f"up{number}")(hidden)
+        return _dense("last")(hidden)
+
+    return _functional(body)
+
+
+def test_long_skips_cross_cuts():
+    model = _u_net()
+    middle = ["tanh0", "down1", "tanh1", "join1", "up1"]
+    assert _names(model) == ["down0", *middle, "join0", "up0"]
+    assert _names(model, plain=True) == ["down0", "join0", "up0"]
+    (plain, outside) = partition.all_cuts(model, 2)
+    assert (plain, outside) == (_names(model, plain=True), _names(model))
+    for cuts in (middle, ["tanh1"], ["tanh0", "join1"], ["down0", "up1", "join0"]):
+        parts = partition.split(model, cuts)
+        _assert_parts_are_the_model(parts, model)
+        assert [inner for part in parts for inner in partition.segments(part)]
+    parts = partition.split(model, ["tanh1", "join1"])
+    assert [len(part.outputs) for part in parts] == [3, 2, 1]
+    assert model_graph.have_gradients(parts[0], [False]) == [True] * 3
+    assert [cost.output_tensors for cost in costs.stage_costs(parts, model_graph.of(model))] == [
+        3,
+        2,
+        1,
+    ]
+    assert [len(model_graph.computed(part)) for part in parts] == [4, 1, 4]
+
+
+def _towers():
+    words, numbers = (
+        keras.Input((3,), dtype="int32", name="words"),
+        keras.Input((4,), name="numbers"),
+    )
+    left = layers.Flatten(name="flat")(layers.Embedding(5, 4, name="embedding")(words))
+    right = _dense("right")(numbers)
+    joined = _dense("joined")(layers.Concatenate(name="join")([left, right]))
+    outputs = {"one": _dense("one")(joined), "other": (_dense("other")(joined), joined)}
+    return keras.Model({"words": words, "numbers": numbers}, outputs, name="towers")
+
+
+def test_inputs_and_outputs_travel():
+    model = _towers()
+    names = _names(model)
+    assert names == ["embedding", "flat", "right", "join", "joined", "one"]
+    assert partition.all_cuts(model, 2)[-1] == names
+    for cuts in (names, ["flat"], ["flat", "one"]):
+        _assert_parts_are_the_model(partition.split(model, cuts), model)
+    first, _, third = partition.split(model, ["flat", "one"])
+    assert isinstance(first.input, dict) and len(first.outputs) == 2
+    numbers, flat = first.outputs if first.outputs[0].shape[1] == 4 else first.outputs[::-1]
+    assert (numbers.shape[1], flat.shape[1]) == (4, 12)
+    has = model_graph.have_gradients(first, [False, False])
+    assert [has[first.outputs.index(each)] for each in (numbers, flat)] == [False, True]
+    assert sorted(third.output) == ["one", "other"]
+
+
+def test_a_skip_from_a_layer_that_is_called_again_does_not_cross(messages):
+    shared = _dense("shared")
+
+    def body(value):
+        early = shared(value)
+        hidden = shared(_dense("b")(_dense("a")(early)))
+        return layers.Add(name="add")([hidden, early])
+
+    model = _functional(body)
+    assert _names(model) == ["shared"]
+    with messages.raises(UserError):
+        partition.split(model, ["a"])
+
+
+def test_subclassed_models_know_their_inputs():
+    with pytest.raises(LookupError):
+        model_graph.of(_Subclassed())
+    model = _Subclassed()
+    model({"a": np.zeros((2, 3)), "b": np.zeros((2, 4, 1))})
+    assert {name: each.shape for name, each in model_graph.of(model).items()} == {
+        "a": (None, 3),
+        "b": (None, 4, 1),
+    }
+    model_graph.note(model, (Spec((None,), "int64"), Spec((2,))))
+    specs = model_graph.specs(model_graph.of(model), 5, unknown=7)
+    assert specs == (tf.TensorSpec((5, 7), "int64"), tf.TensorSpec((5, 2), "float32"))

@@ -1,1 +1,0 @@
-"""A model as a graph of layers, cut into stages."""

@@ -1,1 +1,0 @@
-"""What a plan knows of shards: what they divide of the costs of pieces."""

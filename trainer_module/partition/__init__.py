@@ -1,0 +1,1 @@
+"""Cuts of a model into pieces, and the costs of the pieces."""

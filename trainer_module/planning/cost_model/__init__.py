@@ -1,1 +1,0 @@
-"""The cost model of computation and communication on accelerators."""

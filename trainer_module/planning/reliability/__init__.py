@@ -1,1 +1,0 @@
-"""What failures, stragglers and checkpoints cost of a long training."""
