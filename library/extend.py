@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.task import Spec as Spec, Task as Task
     from stagecraft.trainer_module.engines.strategy import StrategyEngine as StrategyEngine
     from stagecraft.trainer_module.models.family import ModelFamily as ModelFamily
-    from stagecraft.trainer_module.models.layers.whitening import Whitening as Whitening
+    from stagecraft.trainer_module.models.layers.own_layers import Whitening as Whitening
     from stagecraft.trainer_module.optimization.loss.loss import Loss as Loss
     from stagecraft.trainer_module.optimization.optimizer import Optimizer as Optimizer
     from stagecraft.trainer_module.optimization.schedule import (

@@ -14,8 +14,8 @@ from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.parallel import cluster, topology
-from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import precision
+from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -70,13 +70,13 @@ def run_fn(fn_args: Any) -> None:
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
-        choice = precision.choose(
+        choice = measure.choose(
             settings,
             devices,
             lambda name: context.build_blank(precision=name),
             checkpoints.continued(settings.flat(), context.total).get("parallel_precision"),
         )
-        settings = precision.applied(settings, choice)
+        settings = measure.applied(settings, choice)
         parallel, context.precision = settings.parallel, settings.parallel.precision
         if choice:
             reporter.chosen(choice.precision, choice.reason)

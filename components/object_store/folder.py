@@ -19,8 +19,7 @@ from stagecraft.components.object_store import filesystem
 from stagecraft.components.object_store.endpoint import STORE, NoBucketError
 from stagecraft.components.object_store.lease_s3 import S3Lease
 from stagecraft.components.object_store.location import locate
-from stagecraft.trainer_module.checkpointing.lease import Lease
-from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
+from stagecraft.trainer_module.checkpointing.lease import Lease, VolumeLease
 
 ADDRESSES = ("s3://", "minio://", "gs://")
 

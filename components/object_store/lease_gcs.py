@@ -14,8 +14,7 @@ from typing import Any
 
 from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.object_store.endpoint import NoBucketError
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
-from stagecraft.trainer_module.checkpointing.lease_record import Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease, Record
 
 NAME = "lease.json"
 _SECONDS = 30.0  # of one request

@@ -19,8 +19,7 @@ from tfx.dsl.io.filesystem import NotFoundError
 from stagecraft.common.errors import UserError
 from stagecraft.components.object_store.endpoint import NoBucketError, endpoint_of, explained
 from stagecraft.components.object_store.location import Location, locate
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
-from stagecraft.trainer_module.checkpointing.lease_record import Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease, Record
 
 NAME = "lease.json"
 

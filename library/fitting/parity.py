@@ -19,8 +19,8 @@ from stagecraft.fitting import processes
 from stagecraft.fitting.work import Work, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
-from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.roles import jobs
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parity import criteria, report, tolerances
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -15,7 +15,7 @@ from stagecraft.parallel_model import session
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices
 from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

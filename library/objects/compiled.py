@@ -16,7 +16,7 @@ from stagecraft.common import user_objects
 from stagecraft.common.errors import SettingError, said
 from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 
 
 def kind_of(target: Any, value: Any) -> str:

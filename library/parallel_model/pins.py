@@ -21,7 +21,7 @@ from tensorflow.python.eager import record
 
 from stagecraft.common.errors import UserError
 from stagecraft.parallel_model import draws
-from stagecraft.trainer_module.models.layers.scope import assigned_value
+from stagecraft.trainer_module.models.layers.random_state import assigned_value
 from stagecraft.trainer_module.pipeline_parallel import remat as recomputation
 from stagecraft.trainer_module.tensor_parallel.call import Weights
 from stagecraft.trainer_module.tensor_parallel.split import Split

@@ -44,7 +44,7 @@ from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import alike
 from stagecraft.trainer_module.settings import ParallelSettings

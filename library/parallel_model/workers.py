@@ -21,7 +21,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines import factory
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.parallel import cluster, topology as topologies
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 

@@ -19,7 +19,7 @@ from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks, Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 
 _log = logging.getLogger(__name__)
 

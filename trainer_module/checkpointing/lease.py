@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
+import datetime
+import errno
+import json
 import logging
 import os
+import pathlib
 import random
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.checkpointing.lease_record import (
-    Holder,
-    LeaseHeldError,
-    LeaseLostError,
-    Record,
-    clock_time,
-    machine,
-)
 
 _TRIES = 20
 """Attempts at a claim, each after a conflict."""
@@ -202,3 +200,204 @@ class Lease(abc.ABC):
 def _clock() -> float:
     """Seconds of a clock that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+Fields = TypeVar("Fields", "Holder", "Record")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder:
+    """The training that holds a lease."""
+
+    name: str = ""
+    """Name of its cluster job, equal for all attempts of one pipeline step; empty without a job."""
+    host: str = ""
+    process: int = 0
+    since: float = 0.0
+    """Seconds since 1970."""
+
+    def __str__(self) -> str:
+        """A phrase for messages."""
+        process = f"process {self.process} on {self.host}" if self.process else ""
+        if self.name and process:
+            return f"{self.name} ({process})"
+        return self.name or process or "another process"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """The stored content of a lease."""
+
+    holder: Holder
+    until: float
+    """Seconds since 1970 from which others may take the lease."""
+    token: str = ""
+    """Identifies one claim."""
+    machine: str = ""
+    """The holder's :func:`machine`."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others may take the lease."""
+        return time.time() >= self.until
+
+    def json(self) -> bytes:
+        """Serializes the record as a line of JSON."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def parsed(cls, content: bytes | str) -> Record:
+        """Parses the output of :meth:`json`; raises a ValueError if it is no record."""
+        try:
+            fields = json.loads(content)
+            holder = fields["holder"]
+            holder = Holder(name=holder) if isinstance(holder, str) else _known(Holder, holder)
+            return _known(cls, {**fields, "holder": holder, "until": float(fields["until"])})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no lease: {content[:80]!r}") from error
+
+
+def _known(kind: type[Fields], values: dict[str, Any]) -> Fields:
+    """Drops fields that a later version may have added."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in values.items() if name in names})
+
+
+class LeaseHeldError(UserError):
+    """Another training holds the lease."""
+
+    def __init__(self, place: str, record: Record):
+        """``record``: who holds it; without an end if it is known to be alive."""
+        self.place, self.lease = place, record
+        holder, until = self.holder, self.until = record.holder, record.until
+        uses = "uses these checkpoints"
+        if holder.since:
+            uses = f"has used these checkpoints since {clock_time(holder.since)}"
+        killed = f". If it was killed, its lease expires at {clock_time(until)}"
+        super().__init__(
+            f"{place}: {holder} {uses}; only one training run can use them. Wait until it ends, "
+            f"stop it, or set another train.resume_id{killed if until else ''}",
+            file=place,
+            suggestion="train.resume_id",
+        )
+
+
+class LeaseLostError(UserError):
+    """This training has lost the lease, and writes no more checkpoints."""
+
+    def __init__(self, place: str, reason: str, holder: Holder | None = None):
+        self.place, self.holder = place, holder
+        super().__init__(
+            f"{place}: this training run has lost its lease, and saves no more checkpoints. When "
+            "no other training run uses these checkpoints, start this one again. It resumes from "
+            f"the newest checkpoint. Cause: {reason}",
+            file=place,
+        )
+
+
+def machine() -> str:
+    """Identifies this host, since its boot, and its process numbers: a container has its own."""
+    identity = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            identity.append(file.read().strip())
+        identity.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(identity)
+
+
+def clock_time(seconds: float) -> str:
+    """Formats seconds since 1970 for people."""
+    return f"{datetime.datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+FOLDER = ".lease"
+
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+
+_KEPT = 2
+"""Number of files kept; the highest is the lease."""
+
+_PART = ".part"
+
+_PAUSE_SECONDS = 0.01
+
+_STALE_SECONDS = 3600.0
+"""Age of a temporary file whose process was killed."""
+
+
+class VolumeLease(Lease):
+    """A :class:`Lease` on a disk; its methods raise OSError on errors of the disk."""
+
+    def __init__(self, root: pathlib.Path, *, name: str = "", seconds: float, grace: float):
+        super().__init__(str(root), name=name, seconds=seconds, grace=grace)
+        self._folder = root / FOLDER
+
+    def read(self) -> tuple[Record | None, str | None]:
+        """See :class:`Lease`. A file that cannot be parsed is incomplete, and holds for a term."""
+        while numbers := self._numbers():
+            path = self._path(numbers[-1])
+            try:
+                content, written = path.read_bytes(), path.stat().st_mtime
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise
+                # A higher number exists by now; NFS may list the old one for some seconds.
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            try:
+                return Record.parsed(content), str(numbers[-1])
+            except ValueError:
+                # Another process has created the file (O_EXCL), and may not have written it yet.
+                until = written + self.seconds + self.grace
+                return Record(holder=Holder(), until=until), str(numbers[-1])
+        return None, None
+
+    def write(self, record: Record, version: str | None) -> str:
+        """See :class:`Lease`."""
+        number = int(version or 0) + 1
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make(number, record.json())
+        numbers = self._numbers()
+        if max(numbers, default=0) > number:  # this process stalled: the number is outdated
+            self._path(number).unlink(missing_ok=True)
+            raise Conflict
+        self._clean(numbers[:-_KEPT])
+        return str(number)
+
+    def _make(self, number: int, content: bytes) -> None:
+        part = self._folder / f"{uuid.uuid4().hex}{_PART}"
+        try:
+            part.write_bytes(content)
+            try:
+                os.link(part, self._path(number))
+            except FileExistsError:
+                # NFS may report this for a request that was sent twice (open(2), O_EXCL).
+                if part.stat().st_nlink != 2:
+                    raise Conflict from None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                try:
+                    with self._path(number).open("xb") as file:
+                        file.write(content)
+                except FileExistsError:
+                    raise Conflict from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _clean(self, numbers: list[int]) -> None:
+        with contextlib.suppress(OSError):
+            for number in numbers:
+                self._path(number).unlink(missing_ok=True)
+            for part in self._folder.glob(f"*{_PART}"):
+                if time.time() - part.stat().st_mtime > _STALE_SECONDS:
+                    part.unlink(missing_ok=True)
+
+    def _numbers(self) -> list[int]:
+        try:
+            return sorted(int(name) for name in os.listdir(self._folder) if name.isdecimal())
+        except FileNotFoundError:
+            return []
+
+    def _path(self, number: int) -> pathlib.Path:
+        return self._folder / f"{number:08d}"

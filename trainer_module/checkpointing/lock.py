@@ -17,13 +17,13 @@ import time
 from collections.abc import Iterator
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
-from stagecraft.trainer_module.checkpointing.lease_record import (
+from stagecraft.trainer_module.checkpointing.lease import (
     Holder,
     LeaseHeldError,
     Record,
+    VolumeLease,
     machine,
 )
-from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 from stagecraft.trainer_module.processes.process import is_running
 
 FILE_NAME = ".lock"

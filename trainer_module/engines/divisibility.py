@@ -17,7 +17,7 @@ from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel.stage import Called, Segment, Stage
 from stagecraft.trainer_module.settings import ParallelSettings
 

@@ -20,13 +20,12 @@ import tensorflow as tf
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
-from stagecraft.trainer_module.engines.collectives import Group
+from stagecraft.trainer_module.engines.collectives import Group, Workers
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline, Traces
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
-from stagecraft.trainer_module.engines.workers import Workers
-from stagecraft.trainer_module.models import freezing
+from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.optimization import clipping
 from stagecraft.trainer_module.optimization.averages import lookahead
@@ -103,7 +102,7 @@ class GridEngine(Engine):
             self._rows = tf.Variable(
                 np.arange(worker * size, (worker + 1) * size), trainable=False, dtype=tf.int64
             )
-        self._phases = freezing.phases(
+        self._phases = patterns.phases(
             train, [each.path for each in self._template.trainable_variables], total_steps
         )
         self._groups = [

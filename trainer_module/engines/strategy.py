@@ -24,13 +24,13 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
-from stagecraft.trainer_module.models import freezing
+from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import adapting, dropout
 from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
 from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -63,8 +63,8 @@ class StrategyEngine(Engine):
         divisibility.check([self._stage], parallel)
         variables = self._model.trainable_variables
         paths = [variable.path for variable in variables]
-        self._phases = freezing.phases(settings.train, paths, total_steps)
-        self._freeze(freezing.ALL.frozen)
+        self._phases = patterns.phases(settings.train, paths, total_steps)
+        self._freeze(patterns.ALL.frozen)
         with self._strategy.scope():
             self._optimizer = make_optimizer(settings.train, variables)
             # Keras would sum gradients over the replicas again. The engine sums them earlier, to

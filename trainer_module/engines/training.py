@@ -16,12 +16,12 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
-from stagecraft.trainer_module.models import freezing
+from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.optimization.averages import ema, lookahead
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.optimization.schedule import RateSchedule
-from stagecraft.trainer_module.planning.plan import Plan
+from stagecraft.trainer_module.planning.plan_text import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -53,7 +53,7 @@ class Engine(abc.ABC):
         self._loss_scale = LossScale() if half else None
         self._placement_checked: set[int] = set()
         """The phases whose first step ran on the planned devices."""
-        self._phases = [freezing.ALL]
+        self._phases = [patterns.ALL]
         self._train_graph = tf.function(self._train_steps, autograph=False)
         self._gradients_graph = tf.function(self._all_gradients, autograph=False)
         self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
@@ -140,7 +140,7 @@ class Engine(abc.ABC):
 
     def _train_phase(self, batches: Iterator[Any], steps: int) -> Any:
         """Takes ``steps`` global batches, or fewer if a phase ends before."""
-        number = freezing.number_at(self._phases, self.step)
+        number = patterns.number_at(self._phases, self.step)
         # Another value of a Python argument is another trace.
         train = functools.partial(self._train_graph, batches, tf.constant(steps, tf.int64), number)
         if number in self._placement_checked:
@@ -217,7 +217,7 @@ class Engine(abc.ABC):
         return self._loss_scale.update(finite)
 
     def _all_gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        self._freeze(freezing.ALL.frozen)
+        self._freeze(patterns.ALL.frozen)
         return self._gradients(batch)
 
     def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:

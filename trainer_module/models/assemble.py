@@ -25,7 +25,7 @@ from stagecraft.trainer_module.models import matrices, model_graph, patterns, re
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.settings import TrainSettings
 
 PICTURES: Task = registries.TASKS.get("pictures")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import keras
 
@@ -119,3 +120,43 @@ def _check(setting: str, patterns: Iterable[str], variables: Sequence[keras.Vari
                 f"matches none of the {what}",
                 f"a part of a path such as {', '.join(near or paths[:_SHOWN])}",
             )
+
+
+class Phase(NamedTuple):
+    """Steps in a row that train the same weights."""
+
+    end: int | None
+    """The number of steps after which the next phase begins; None: the last phase."""
+    frozen: frozenset[str]
+    """Paths of the weights that ``train.freeze_after`` has frozen."""
+
+
+ALL = Phase(None, frozenset())
+"""The phase that trains all weights."""
+
+
+def phases(train: TrainSettings, paths: Iterable[str], total_steps: int) -> list[Phase]:
+    """The phases of a training run, in order.
+
+    A weight freezes after ``round(share * total_steps)`` steps, but trains in one step at least.
+
+    Args:
+        paths: of the weights that the run trains.
+        total_steps: steps of the whole run.
+    """
+    ends: dict[int, set[str]] = {}
+    for path in paths:
+        share = freeze_share(train, path)
+        if share is not None and (end := max(1, round(share * total_steps))) < total_steps:
+            ends.setdefault(end, set()).add(path)
+    frozen: frozenset[str] = frozenset()
+    result = []
+    for end in sorted(ends):
+        result.append(Phase(end, frozen))
+        frozen |= ends[end]
+    return [*result, Phase(None, frozen)]
+
+
+def number_at(phases: Sequence[Phase], step: int) -> int:
+    """The place of the phase of the step after ``step`` steps."""
+    return next(k for k, phase in enumerate(phases) if phase.end is None or step < phase.end)

@@ -156,7 +156,7 @@ def _mended(optimizer: Any) -> Any:
     """
     import keras
 
-    from stagecraft.trainer_module.models.layers.scope import floatx
+    from stagecraft.trainer_module.models.layers.random_state import floatx
 
     if type(optimizer) is not getattr(keras.optimizers, "Muon", None):
         return optimizer

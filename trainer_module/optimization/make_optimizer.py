@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import patterns
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.models.patterns import is_kernel
-from stagecraft.trainer_module.optimization import multipliers, slots
+from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -37,9 +38,40 @@ def make_optimizer(
     undecayed = [v for v in variables if not (every or is_kernel(v)) or _excluded(settings, v)]
     optimizer.exclude_from_weight_decay(undecayed)
     slots.build(optimizer, variables)
-    multipliers.apply(optimizer, [patterns.multiplier(settings, v.path) for v in variables])
+    apply(optimizer, [patterns.multiplier(settings, v.path) for v in variables])
     return optimizer
 
 
 def _excluded(settings: TrainSettings, variable: keras.Variable) -> bool:
     return patterns.matches(settings.undecayed_patterns, variable.path)
+
+
+def apply(optimizer: keras.optimizers.Optimizer, factors: Sequence[float]) -> None:
+    """Multiplies the learning rate of each weight that the optimizer was built for."""
+    if all(factor == 1 for factor in factors):
+        return
+    update_step, apply_weight_decay = optimizer.update_step, optimizer._apply_weight_decay
+    current_rate = optimizer._get_current_learning_rate
+    of_decay = [1.0]
+
+    def update(gradient: Any, variable: Any, learning_rate: Any) -> Any:
+        factor = factors[optimizer._get_variable_index(variable)]
+        rate = learning_rate if factor == 1 else learning_rate * factor
+        return update_step(gradient, variable, rate)
+
+    def rate() -> Any:
+        return current_rate() if of_decay[0] == 1 else current_rate() * of_decay[0]
+
+    def decay(variables: Sequence[Any]) -> None:
+        groups: dict[float, list[Any]] = {}
+        for variable in variables:
+            factor = factors[optimizer._get_variable_index(variable)]
+            groups.setdefault(factor, []).append(variable)
+        for factor, group in groups.items():
+            of_decay[0] = factor
+            apply_weight_decay(group)
+        of_decay[0] = 1.0
+
+    optimizer.update_step = update
+    optimizer._apply_weight_decay = decay
+    optimizer._get_current_learning_rate = rate

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import devices, rules
-from stagecraft.trainer_module.parallel.capabilities import Capabilities
 from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.rules import Capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.tf_config import Cluster
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.partition import alike, blank
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models.layers.random_state import random_scope
-from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
+from stagecraft.trainer_module.models.layers.random_state import TrainingScope, floatx, random_scope
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.pipeline_parallel.remat import recomputed, recomputed_by_shards
 from stagecraft.trainer_module.tensor_parallel.call import Weights

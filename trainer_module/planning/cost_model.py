@@ -17,13 +17,13 @@ import numpy as np
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.partition.costs import StageCost, Times
 from stagecraft.trainer_module.partition.partition import Balance, balance
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import collectives, device_times
 from stagecraft.trainer_module.planning.collectives import Links
-from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
+from stagecraft.trainer_module.planning.plan_text import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning.plan import Plan
+from stagecraft.trainer_module.planning.plan_text import Plan
 
 MONTH_HOURS = 30 * 24.0
 

@@ -10,7 +10,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,8 +18,11 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.parallel import native_bfloat16
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.partition.costs import StageCost, Times
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 _log = logging.getLogger(__name__)
 
@@ -136,3 +139,77 @@ def _medians(runs: Sequence[Callable[[], Any]]) -> list[float]:
 def _wait(values: Any) -> None:
     """Waits for the device: reading one number of the result needs the computation."""
     float(tf.reduce_sum(tf.cast(tf.nest.flatten(values)[-1][..., :1], tf.float32)))
+
+
+AUTO, WHOLE, HALF = "auto", "float32", "mixed_bfloat16"
+
+GAIN = 1.1
+"""The least speedup for which the 8 bits of bfloat16's fractions are worth it."""
+
+MOST_EXAMPLES = 64
+"""Of a timed step: more take longer, and the ratio stays."""
+
+
+class Choice(NamedTuple):
+    """A precision, and what decided."""
+
+    precision: str
+    reason: str
+    """A phrase for people."""
+    float32_seconds: float | None = None
+    """Median of a timed step, forward and backward; None: not timed."""
+    mixed_bfloat16_seconds: float | None = None
+
+
+def choose(
+    settings: TrainingSettings,
+    devices: Topology,
+    build: Callable[[str], keras.Model],
+    earlier: str | None,
+) -> Choice | None:
+    """The precision for ``auto``; None: the settings name one.
+
+    Args:
+        devices: of this process; the first one decides.
+        build: builds the model with a precision.
+        earlier: the precision of the checkpoints that the training continues; None: it begins.
+    """
+    if settings.parallel.precision != AUTO:
+        return None
+    if earlier is not None:
+        return Choice(earlier, "as in the checkpoints of this training run")
+    device = devices.devices[0]
+    native, words = native_bfloat16.support(device)
+    if not native:
+        return Choice(WHOLE, f"{device} is {words}")
+    if device.startswith("TPU"):
+        return Choice(HALF, f"{device} is {words}")
+    parallel = settings.parallel
+    examples = min(settings.train.batch_size // parallel.parts, MOST_EXAMPLES)
+    whole, half = _seconds(build, parallel, examples, device)
+    chosen = HALF if whole >= GAIN * half else WHOLE
+    reason = (
+        f"{device} is {words}, and a pass of {examples} examples takes {half:.3g} s in {HALF}, "
+        f"{whole:.3g} s in {WHOLE}"
+    )
+    return Choice(chosen, reason, whole, half)
+
+
+def applied(settings: TrainingSettings, choice: Choice | None) -> TrainingSettings:
+    """The settings with the chosen precision in place of ``auto``."""
+    if choice is None:
+        return settings
+    parallel = settings.parallel.model_copy(update={"precision": choice.precision})
+    return settings.model_copy(update={"parallel": parallel})
+
+
+def _seconds(
+    build: Callable[[str], keras.Model], parallel: ParallelSettings, examples: int, device: str
+) -> tuple[float, float]:
+    """Seconds of a forward and backward pass in float32, and in mixed_bfloat16."""
+    with tf.device("CPU:0"):
+        models = [build(WHOLE), build(HALF)]
+    whole, half = pass_seconds(
+        models, examples=examples, device=device, jit=parallel.jit, remat=parallel.remat
+    )
+    return whole, half

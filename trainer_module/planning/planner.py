@@ -15,12 +15,12 @@ import keras
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import collectives, prepared
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step
-from stagecraft.trainer_module.planning.plan import Plan, Suggestion
+from stagecraft.trainer_module.planning.plan_text import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings

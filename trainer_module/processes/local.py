@@ -16,7 +16,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.processes import isolation, shares
+from stagecraft.trainer_module.processes import isolation, process_group
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -107,8 +107,11 @@ def run_local(
             on_event=on_event,
             environments=lambda roles: [
                 {**own, **variables}
-                for own in shares.environments(
-                    parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
+                for own in process_group.environments(
+                    parallel,
+                    roles,
+                    cores=len(os.sched_getaffinity(0)),
+                    gpus=process_group.gpus(parallel),
                 )
             ],
             program=program,

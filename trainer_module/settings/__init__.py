@@ -13,10 +13,10 @@ from stagecraft.common.errors import SettingError
 from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.settings.task import TaskSettings
-from stagecraft.trainer_module.settings.train_checks import TrainSettings
+from stagecraft.trainer_module.settings.train import TrainSettings
 
 __all__ = ["ParallelSettings", "Settings", "TaskSettings", "TrainSettings", "TrainingSettings"]
 

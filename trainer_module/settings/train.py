@@ -1,16 +1,117 @@
-"""The settings of model, optimizer and data. Imports no TensorFlow.
+"""The settings of model, optimizer and data, their checks, and values that follow from them.
 
-:mod:`.train_parsing` parses and checks each of them. :mod:`.train_values` derives values from them.
-:mod:`.train_checks` checks them against each other.
+Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from typing_extensions import Self
 
-from stagecraft.trainer_module.settings.train_parsing import TrainParsing
+from stagecraft.common import settings
+from stagecraft.common.errors import SettingError
+from stagecraft.common.registry import Entry
+from stagecraft.common.settings import Settings
+from stagecraft.trainer_module import registries
+
+
+class TrainParsing(Settings):
+    """Validators of single fields, which :class:`~.train.TrainFields` declares."""
+
+    @field_validator("model", check_fields=False)
+    @classmethod
+    def _check_model(cls, value: str) -> str:
+        registries.model_family(value)
+        return value
+
+    @field_validator("optimizer", "schedule", check_fields=False)
+    @classmethod
+    def _check_entry(cls, value: str, info: ValidationInfo) -> str:
+        entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
+        return entry.name
+
+    @field_validator("loss", mode="before", check_fields=False)
+    @classmethod
+    def _parse_loss(cls, value: Any) -> Any:
+        """Accepts a name, a mapping, or the JSON of one, which flat settings hold."""
+        named = registries.losses(value)
+        return named.get("") or settings.mapping("train.loss", named)
+
+    @field_validator(
+        "optimizer_args",
+        "schedule_args",
+        "learning_rate_multipliers",
+        "freeze_after",
+        "loss_args",
+        "loss_weights",
+        mode="before",
+        check_fields=False,
+    )
+    @classmethod
+    def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a mapping, or its JSON, which flat settings hold."""
+        return settings.mapping(f"train.{info.field_name}", value)
+
+    @field_validator("weight_decay_exclude", "frozen", mode="before", check_fields=False)
+    @classmethod
+    def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a list, its JSON, or a single regular expression."""
+        return settings.patterns(f"train.{info.field_name}", value)
+
+    @field_validator("callbacks", mode="before", check_fields=False)
+    @classmethod
+    def _parse_callbacks(cls, value: Any) -> Any:
+        """Accepts a list, or a comma-separated string."""
+        return settings.dotted_names("train.callbacks", value)
+
+    @field_validator("initial_weights", check_fields=False)
+    @classmethod
+    def _check_initial_weights(cls, value: str | None) -> str | None:
+        if value is not None and "://" in value:
+            raise SettingError(
+                "train.initial_weights",
+                value,
+                "is a URI, but a training run loads weights only from files",
+                "a path that all processes can read, in the container image or on a volume",
+            )
+        return value or None
+
+    @field_validator("initial_weights_skip", mode="before", check_fields=False)
+    @classmethod
+    def _parse_skip(cls, value: Any) -> Any:
+        """Accepts a list, or a comma-separated string."""
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value):
+            return value
+        return (
+            ",".join(part.strip().strip("/") for part in value if part.strip().strip("/")) or None
+        )
+
+    @field_validator("augment", mode="before", check_fields=False)
+    @classmethod
+    def _parse_augment(cls, value: Any) -> Any:
+        """Accepts a list, a comma-separated string, ``true`` (the default) or ``false``."""
+        if value is True:
+            return cls.model_fields["augment"].default
+        if value is False or value is None or value in ("", "none", "false"):
+            return "none"
+        return ",".join(registries.augmentations(value))
+
+    @field_validator("test_time_augment", mode="before", check_fields=False)
+    @classmethod
+    def _parse_test_time_augment(cls, value: Any) -> Any:
+        """Accepts ``none`` and ``false``."""
+        return None if value in ("", "none", "false", False) else value
+
+    @field_validator("lookahead", check_fields=False)
+    @classmethod
+    def _parse_lookahead(cls, value: int | None) -> int | None:
+        """Off is None: checkpoints from before this setting can resume."""
+        return value or None
 
 
 class TrainFields(TrainParsing):
@@ -191,3 +292,177 @@ class TrainFields(TrainParsing):
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
     )
+
+
+DEFAULT_EPOCHS = 10.0
+"""Used if the settings have neither steps nor epochs."""
+
+
+class TrainValues(TrainFields):
+    """Model, optimizer and data: the fields, and values that follow from them."""
+
+    @property
+    def skipped_weights(self) -> tuple[str, ...]:
+        """Paths and patterns of ``initial_weights_skip``."""
+        return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
+
+    @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """``optimizer_args`` as a mapping."""
+        return settings.loaded(self.optimizer_args, {})
+
+    @property
+    def schedule_arguments(self) -> dict[str, Any]:
+        """``schedule_args`` as a mapping."""
+        return settings.loaded(self.schedule_args, {})
+
+    @property
+    def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
+        arguments = settings.loaded(self.loss_args, {})
+        return {
+            output: (name, arguments.get(output, {}) if output else arguments)
+            for output, name in registries.losses(self.loss).items()
+        }
+
+    @property
+    def output_weights(self) -> dict[str, float]:
+        """``loss_weights`` as a mapping."""
+        return settings.loaded(self.loss_weights, {})
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """``learning_rate_multipliers`` as a mapping."""
+        return settings.loaded(self.learning_rate_multipliers, {})
+
+    @property
+    def frozen_patterns(self) -> list[str]:
+        """``frozen`` as a list."""
+        return settings.loaded(self.frozen, [])
+
+    @property
+    def freeze_shares(self) -> dict[str, float]:
+        """``freeze_after`` as a mapping."""
+        return settings.loaded(self.freeze_after, {})
+
+    @property
+    def undecayed_patterns(self) -> list[str]:
+        """``weight_decay_exclude`` as a list."""
+        return settings.loaded(self.weight_decay_exclude, [])
+
+    @property
+    def callback_names(self) -> tuple[str, ...]:
+        """``callbacks`` as names."""
+        return tuple(self.callbacks.split(",")) if self.callbacks else ()
+
+    def total_steps(self, num_examples: int) -> int:
+        """Optimizer steps of the whole training."""
+        if self.steps is not None:
+            return self.steps
+        epochs = DEFAULT_EPOCHS if self.epochs is None else self.epochs
+        return max(1, round(epochs * num_examples / self.batch_size))
+
+    def steps_between_evaluations(self, num_examples: int) -> int:
+        """``eval_every``, or the steps of one epoch."""
+        return self.eval_every or self.steps_of_epoch(num_examples)
+
+    def steps_of_epoch(self, num_examples: int) -> int:
+        """Steps of one pass over the train split, rounded."""
+        return max(1, round(num_examples / self.batch_size))
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
+        """A copy with ``Task.train_defaults``."""
+        given = set(self.model_fields_set)
+        if "steps" in given:
+            given.add("epochs")
+        if "optimizer" in given:
+            given |= {"learning_rate", "schedule"}
+        return self.model_copy(update={k: v for k, v in defaults.items() if k not in given})
+
+    def without_initial_weights(self) -> Self:
+        """A copy without initial weights."""
+        return self.model_copy(update={"initial_weights": None, "initial_weights_skip": None})
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """Names of the augmentations, in the order in which they are applied."""
+        return () if self.augment == "none" else tuple(self.augment.split(","))
+
+
+class TrainSettings(TrainValues):
+    """Model, optimizer and data (``train:``)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise SettingError(
+                "train.steps",
+                self.steps,
+                f"and train.epochs: {self.epochs:g} exclude each other",
+                "one of them",
+            )
+        if self.initial_weights_skip and not self.initial_weights:
+            raise SettingError(
+                "train.initial_weights_skip",
+                self.initial_weights_skip,
+                "skips nothing without train.initial_weights",
+                "both, or neither",
+            )
+        if self.clip_norm and self.clip_value:
+            raise SettingError(
+                "train.clip_value",
+                self.clip_value,
+                f"and train.clip_norm: {self.clip_norm:g} exclude each other, as in Keras",
+                "one of them",
+            )
+        if self.lookahead and self.ema_decay:
+            raise SettingError(
+                "train.lookahead",
+                self.lookahead,
+                f"and train.ema_decay: {self.ema_decay:g} exclude each other: each evaluates "
+                "averages of its own",
+                "one of them",
+            )
+        if self.steps is not None:  # epochs are known with the data
+            self.check_length(self.steps)
+        settings.check_factors("train.learning_rate_multipliers", self.multipliers)
+        settings.check_shares("train.freeze_after", self.freeze_shares)
+        registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
+        registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
+        self._check_losses()
+        return self
+
+    def check_length(self, steps: int) -> None:
+        """Refuses a training of so many steps that has no pull, by a SettingError."""
+        if self.lookahead and self.lookahead > steps:
+            raise SettingError(
+                "train.lookahead",
+                self.lookahead,
+                f"is after the last step: the training run has {steps:,} steps, and the slow "
+                "weights would stay the initial ones",
+                f"train.lookahead: {steps} or less",
+            )
+
+    def _check_losses(self) -> None:
+        losses = self.losses
+        outputs = [output for output in losses if output]
+        for setting, kind, noun in (
+            ("loss_args", dict, "a mapping of arguments"),
+            ("loss_weights", (int, float), "a number"),
+        ):
+            if setting == "loss_args" and not outputs:
+                continue
+            for output, value in settings.loaded(getattr(self, setting), {}).items():
+                if output not in outputs or not isinstance(value, kind):
+                    use = f"{noun} for each output that train.loss maps to a loss"
+                    raise SettingError(f"train.{setting}", output, "does not fit train.loss", use)
+        for name, arguments in losses.values():
+            entry = registries.LOSSES.get(name)
+            entry.check(arguments)
+            if self.label_smoothing and not entry.smooths:
+                raise SettingError(
+                    "train.label_smoothing",
+                    self.label_smoothing,
+                    f"is not supported by train.loss: {name}",
+                    "train.label_smoothing: 0",
+                )

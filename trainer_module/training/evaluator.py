@@ -20,7 +20,7 @@ from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableC
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.training import Engine
-from stagecraft.trainer_module.training import diverged
+from stagecraft.trainer_module.training import callbacks
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 
 POLL_SECONDS = 1.0
@@ -85,7 +85,7 @@ def _evaluate(
     engine.restore(checkpoint.state)
     metrics = engine.evaluate(val_data)
     if not math.isfinite(metrics.loss):
-        raise diverged.in_evaluation(
+        raise callbacks.in_evaluation(
             step, metrics.loss, precision, f" (checkpoints: {checkpoints.root})"
         )
     evaluation = Evaluation(step, metrics.loss, **metrics.values)

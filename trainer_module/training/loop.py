@@ -21,16 +21,15 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Eval
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.processes.preemption import Preempted
-from stagecraft.trainer_module.training import diverged
+from stagecraft.trainer_module.training import callbacks
 from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.evaluator import EvaluationHistory
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
-from stagecraft.trainer_module.training.pace import Pace
 from stagecraft.trainer_module.training.record import Outcome
-from stagecraft.trainer_module.training.watch import Watch
+from stagecraft.trainer_module.training.watch import Pace, Watch
 
 _log = logging.getLogger(__name__)
 
@@ -245,7 +244,7 @@ class Loop:
                 with watching:
                     metrics = engine.train(batches, steps)
             except NonFiniteLossError as error:
-                raise diverged.in_training(error, self._precision, self._last_good()) from None
+                raise callbacks.in_training(error, self._precision, self._last_good()) from None
             seconds = time.perf_counter() - start
             if self.profile:
                 self.profile.after(engine.step)
@@ -271,7 +270,7 @@ class Loop:
         self.on_phase("evaluate")
         metrics, step = self.engine.evaluate(val_data), self.engine.step
         if not math.isfinite(metrics.loss):
-            raise diverged.in_evaluation(step, metrics.loss, self._precision, self._last_good())
+            raise callbacks.in_evaluation(step, metrics.loss, self._precision, self._last_good())
         self._add(Evaluation(step, metrics.loss, **metrics.values))
         self._follow_evaluations()
 

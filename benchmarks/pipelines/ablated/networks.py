@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.layers.whitening import Whitening
+from stagecraft.trainer_module.models.layers.own_layers import Whitening
 
 VARIABLE = "RECIPE_MODEL"
 

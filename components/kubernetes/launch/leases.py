@@ -28,8 +28,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.object_store.folder import is_address, open_lease, patiently
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
-from stagecraft.trainer_module.checkpointing.lease_record import Holder, Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Holder, Lease, Record
 
 _log = logging.getLogger(__name__)
 RECORD = "stagecraft.dev/holder"  # Annotation: the complete record; ``spec`` has Kubernetes' fields

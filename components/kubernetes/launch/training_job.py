@@ -29,7 +29,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import (
 )
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.components.kubernetes.launch.pod_reporter import STUCK_SECONDS, PodReporter
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease import LeaseLostError
 
 _log = logging.getLogger(__name__)
 

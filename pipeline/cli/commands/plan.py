@@ -20,7 +20,7 @@ from stagecraft.trainer_module.processes.imports import fast_imports
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.trainer_module.planning.goodput import Goodput
-    from stagecraft.trainer_module.planning.plan import Plan
+    from stagecraft.trainer_module.planning.plan_text import Plan
     from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -176,7 +176,7 @@ def _plan(
 ) -> tuple[Plan, list[str]]:
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
-    from stagecraft.trainer_module.parallel.capabilities import capabilities
+    from stagecraft.trainer_module.parallel.rules import capabilities
     from stagecraft.trainer_module.planning import accelerators
 
     early_checks.check_model(settings)

@@ -22,7 +22,7 @@ from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.settings.train_values import DEFAULT_EPOCHS
+from stagecraft.trainer_module.settings.train import DEFAULT_EPOCHS
 
 
 def failure(

@@ -17,8 +17,12 @@ from stagecraft.components.object_store import filesystem, folder
 from stagecraft.components.object_store.endpoint import NoBucketError
 from stagecraft.components.object_store.lease_gcs import GcsLease
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease import (
+    Conflict,
+    Lease,
+    LeaseHeldError,
+    LeaseLostError,
+)
 
 GCS = "gs://bucket/checkpoints/key"
 

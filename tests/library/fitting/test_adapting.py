@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.models.layers.whitening import Whitening
+from stagecraft.trainer_module.models.layers.own_layers import Whitening
 
 DRAW = np.random.default_rng(2)
 PICTURES = DRAW.standard_normal((20, 5, 5, 1)).cumsum(axis=1).astype(np.float32)

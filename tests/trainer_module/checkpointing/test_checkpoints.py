@@ -17,7 +17,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, checkpoints
 from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints, forget
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
+from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError
 
 STATE = {
     "step": np.asarray(7, np.int64),

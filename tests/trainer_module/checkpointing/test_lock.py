@@ -16,9 +16,12 @@ import starts
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module, lock
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease import (
+    LeaseHeldError,
+    LeaseLostError,
+    VolumeLease,
+)
 from stagecraft.trainer_module.checkpointing.lock import locked
-from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 HOLDER = """
 import pathlib, sys

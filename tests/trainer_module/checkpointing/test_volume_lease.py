@@ -10,13 +10,15 @@ import starts
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
-from stagecraft.trainer_module.checkpointing.lease_record import (
+from stagecraft.trainer_module.checkpointing.lease import (
+    FOLDER,
+    Conflict,
+    Lease,
     LeaseHeldError,
     LeaseLostError,
     Record,
+    VolumeLease,
 )
-from stagecraft.trainer_module.checkpointing.volume_lease import FOLDER, VolumeLease
 
 
 def lease(root: pathlib.Path, name: str = "", seconds: float = 60.0, grace: float = 0.0) -> Lease:

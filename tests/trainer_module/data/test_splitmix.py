@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.splitmix import GAMMA, mix, u64
+from stagecraft.trainer_module.data.augment import GAMMA, mix, u64
 
 
 def test_the_mixer_is_splitmix64():

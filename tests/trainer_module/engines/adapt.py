@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from stagecraft.trainer_module.engines.factory import join, make_engine
-from stagecraft.trainer_module.models.layers.whitening import Whitening
+from stagecraft.trainer_module.models.layers.own_layers import Whitening
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 strategy, out = sys.argv[1:]

@@ -8,7 +8,7 @@ from networks_built import built
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.layers.partial_identity import PartialIdentity
+from stagecraft.trainer_module.models.layers.own_layers import PartialIdentity
 from stagecraft.trainer_module.settings import TrainSettings
 
 

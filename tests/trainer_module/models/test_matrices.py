@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from stagecraft.trainer_module.models import matrices
-from stagecraft.trainer_module.models.layers.tied_embedding import TiedEmbedding
+from stagecraft.trainer_module.models.layers.own_layers import TiedEmbedding
 from stagecraft.trainer_module.models.matrices import Matrix
 
 layers = keras.layers

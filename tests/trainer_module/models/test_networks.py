@@ -6,7 +6,7 @@ import pytest
 from model_arguments import build, classes
 from networks_built import built
 
-from stagecraft.trainer_module.models.layers.shortcut import Shortcut
+from stagecraft.trainer_module.models.layers.own_layers import Shortcut
 
 
 def _weights(model: keras.Model) -> int:

@@ -6,7 +6,7 @@ import pytest
 from model_arguments import classes
 
 from stagecraft.trainer_module.engines.factory import connect
-from stagecraft.trainer_module.models.layers import whitening
+from stagecraft.trainer_module.models.layers import own_layers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import cases, tolerances
 from stagecraft.trainer_module.parity.check import judge
@@ -150,7 +150,7 @@ def test_layers_adapt_to_the_examples(tmp_path):
     )
     devices = topology.resolve(settings.parallel)
     driver = Driver(task, devices, connect(devices, settings.parallel))
-    expected = whitening.kernel(whitening.covariance(images, 2), (2, 2, 3, 24))
+    expected = own_layers.kernel(own_layers.covariance(images, 2), (2, 2, 3, 24))
     for kernel in (
         driver.model(settings).get_layer("whitening").kernel.numpy(),
         driver.engine(settings).weights()["whitening/kernel"],

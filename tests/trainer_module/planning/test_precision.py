@@ -7,7 +7,7 @@ from refusals import refusal
 from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity import cases
-from stagecraft.trainer_module.planning import measure, precision
+from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 CPU = Topology(strategy="one_device", devices=("CPU:0",))
@@ -20,10 +20,10 @@ def _dense(name: str) -> keras.Model:
 
 def _choose(
     monkeypatch: pytest.MonkeyPatch, native: bool = True, seconds: tuple[float, float] = (1, 1)
-) -> precision.Choice:
+) -> measure.Choice:
     monkeypatch.setattr(native_bfloat16, "support", lambda device: (native, "a test"))
     monkeypatch.setattr(measure, "pass_seconds", lambda models, **_: list(seconds))
-    choice = precision.choose(AUTO, CPU, _dense, None)
+    choice = measure.choose(AUTO, CPU, _dense, None)
     assert choice is not None
     return choice
 
@@ -41,7 +41,7 @@ def test_the_faster_one_is_chosen_if_it_is_a_tenth_faster(seconds, chosen, monke
     choice = _choose(monkeypatch, seconds=seconds)
     assert choice.precision == chosen
     assert (choice.float32_seconds, choice.mixed_bfloat16_seconds) == seconds
-    settings = precision.applied(AUTO, choice)
+    settings = measure.applied(AUTO, choice)
     assert settings.parallel.precision == chosen
     assert settings.flat()["parallel_precision"] == chosen
     assert settings.parallel.accumulate == 2
@@ -49,26 +49,26 @@ def test_the_faster_one_is_chosen_if_it_is_a_tenth_faster(seconds, chosen, monke
 
 def test_a_device_without_bfloat16_times_nothing(monkeypatch):
     choice = _choose(monkeypatch, native=False)
-    assert choice == precision.Choice("float32", "CPU:0 is a test")
+    assert choice == measure.Choice("float32", "CPU:0 is a test")
 
 
 def test_a_tpu_has_it():
-    choice = precision.choose(AUTO, Topology(strategy="tpu", devices=("TPU:0",)), _dense, None)
+    choice = measure.choose(AUTO, Topology(strategy="tpu", devices=("TPU:0",)), _dense, None)
     assert choice is not None
     assert choice.precision == "mixed_bfloat16"
 
 
 def test_a_resumed_training_keeps_its_own():
     for earlier in ("float32", "mixed_bfloat16", "mixed_float16"):
-        choice = precision.choose(AUTO, CPU, pytest.fail, earlier)
+        choice = measure.choose(AUTO, CPU, pytest.fail, earlier)
         assert choice is not None
         assert choice.precision == earlier
 
 
 def test_settings_that_name_one_are_left_alone():
     settings = TrainingSettings.model_validate({"parallel": {"precision": "mixed_bfloat16"}})
-    assert precision.choose(settings, CPU, pytest.fail, "float32") is None
-    assert precision.applied(settings, None) is settings
+    assert measure.choose(settings, CPU, pytest.fail, "float32") is None
+    assert measure.applied(settings, None) is settings
 
 
 def test_both_are_timed(monkeypatch):
@@ -79,7 +79,7 @@ def test_both_are_timed(monkeypatch):
         built.append(name)
         return _dense(name)
 
-    choice = precision.choose(AUTO, CPU, build, None)
+    choice = measure.choose(AUTO, CPU, build, None)
     assert choice is not None
     assert built == ["float32", "mixed_bfloat16"]
     assert choice.float32_seconds > 0 and choice.mixed_bfloat16_seconds > 0

@@ -7,7 +7,7 @@ import keras
 import pytest
 from comparing import compare, ways
 
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.models.layers import whitening
+from stagecraft.trainer_module.models.layers import own_layers
 from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.run_fn import run_fn
@@ -23,7 +23,7 @@ def test_a_model_adapts_to_the_train_split_and_is_exported_so(make_fn_args, tran
     fn_args = make_fn_args(tmp_path, train_model="airbench_2_2_2", train_steps=1)
     run_fn(fn_args)
     images = np.asarray(input_data.first(fn_args.train_files, transform, 24).inputs)
-    expected = whitening.kernel(whitening.covariance(images, 2), (2, 2, 3, 24))
+    expected = own_layers.kernel(own_layers.covariance(images, 2), (2, 2, 3, 24))
     state = Checkpoints(tmp_path / "checkpoints").load(1).state
     np.testing.assert_array_equal(state[f"model/{KERNEL}"], expected.astype(np.float32))
 

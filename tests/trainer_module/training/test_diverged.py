@@ -3,7 +3,7 @@ import math
 import pytest
 
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
-from stagecraft.trainer_module.training import diverged
+from stagecraft.trainer_module.training import callbacks
 
 KEPT = " (/checkpoints)"
 
@@ -21,7 +21,7 @@ KEPT = " (/checkpoints)"
     ],
 )
 def test_the_cause_depends_on_step_and_precision(step, loss, precision, messages):
-    error = diverged.in_training(NonFiniteLossError(step, loss), precision, KEPT)
+    error = callbacks.in_training(NonFiniteLossError(step, loss), precision, KEPT)
     assert (error.updates, error.precision) == (step - 1, precision)
     messages.check(error)
     # Before the first update, the learning rate is not the cause.
@@ -29,6 +29,6 @@ def test_the_cause_depends_on_step_and_precision(step, loss, precision, messages
 
 
 def test_of_the_val_split(messages):
-    error = diverged.in_evaluation(4, math.inf, "float32", KEPT)
+    error = callbacks.in_evaluation(4, math.inf, "float32", KEPT)
     assert (error.updates, error.loss) == (4, math.inf)
     messages.check(error)

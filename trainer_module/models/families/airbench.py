@@ -49,7 +49,7 @@ class Airbench(family.ModelFamily):
         import keras
         from keras import layers
 
-        from stagecraft.trainer_module.models.layers.whitening import Whitening
+        from stagecraft.trainer_module.models.layers.own_layers import Whitening
 
         widths = [sizes["first"], sizes["second"], sizes["third"]]
         name = f"airbench_{'_'.join(map(str, widths))}"
@@ -87,7 +87,7 @@ def _precise() -> str | None:
 def _convolution(inputs: Any, filters: int, name: str) -> Any:
     from keras import layers
 
-    from stagecraft.trainer_module.models.layers.partial_identity import PartialIdentity
+    from stagecraft.trainer_module.models.layers.own_layers import PartialIdentity
 
     return layers.Conv2D(
         filters,

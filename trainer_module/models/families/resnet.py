@@ -44,7 +44,7 @@ RESNET = ResNet()
 def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
     from keras import layers
 
-    from stagecraft.trainer_module.models.layers.shortcut import Shortcut
+    from stagecraft.trainer_module.models.layers.own_layers import Shortcut
 
     hidden = _convolution(inputs, filters, strides, f"{name}_1")
     hidden = layers.ReLU(name=f"{name}_1_relu")(hidden)

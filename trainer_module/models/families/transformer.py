@@ -34,7 +34,7 @@ class Transformer(ModelFamily):
         import keras
         from keras import layers
 
-        from stagecraft.trainer_module.models.layers.tied_embedding import Positions, TiedEmbedding
+        from stagecraft.trainer_module.models.layers.own_layers import Positions, TiedEmbedding
 
         width = sizes["width"]
         tokens = keras.Input((length,), dtype="int64", name="tokens")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.splitmix import u64
+from stagecraft.trainer_module.data.augment import u64
 from stagecraft.trainer_module.models.layers import random_state
 from stagecraft.trainer_module.models.layers.random_state import RandomState
 from stagecraft.trainer_module.models.layers.walk import walk

@@ -161,7 +161,7 @@ def _prepared(outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:
 
 def _computed(call: Callable[[Any, Any], Any], targets: Any, outputs: Any) -> Any:
     """The values, without a reduction over the batch; constants of Keras have the same dtype."""
-    from stagecraft.trainer_module.models.layers.scope import floatx
+    from stagecraft.trainer_module.models.layers.random_state import floatx
 
     with floatx(outputs.dtype.name):
         return call(targets, outputs)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 from stagecraft.trainer_module.planning.cost_model import Degrees
 from stagecraft.trainer_module.planning.prepared import Prepared, prepare

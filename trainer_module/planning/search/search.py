@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees, Passes
 from stagecraft.trainer_module.planning.search.found import Candidate, Losses
 from stagecraft.trainer_module.planning.search.space import Division, Space

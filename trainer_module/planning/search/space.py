@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.settings import ParallelSettings

@@ -17,7 +17,7 @@ class TiedEmbeddingRule(ShardRule):
 
     name = "tied_embedding"
     description = "Stagecraft's TiedEmbedding: the vocabulary"
-    layers = ("stagecraft.trainer_module.models.layers.tied_embedding:TiedEmbedding",)
+    layers = ("stagecraft.trainer_module.models.layers.own_layers:TiedEmbedding",)
 
     def obstacle(self, layer: Any, count: int) -> str:
         """A vocabulary that is too small."""

@@ -11,7 +11,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.launch import launch
-from stagecraft.trainer_module.checkpointing.lease_record import Holder, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease import Holder, LeaseLostError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 

@@ -13,7 +13,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
+from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}

@@ -16,7 +16,7 @@ from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.processes import exit_codes
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}

@@ -13,8 +13,8 @@ from kube_api.store import Resource
 
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.launch.leases import RECORD, ClusterLease, object_name
-from stagecraft.trainer_module.checkpointing.lease import Conflict
-from stagecraft.trainer_module.checkpointing.lease_record import (
+from stagecraft.trainer_module.checkpointing.lease import (
+    Conflict,
     Holder,
     LeaseHeldError,
     LeaseLostError,

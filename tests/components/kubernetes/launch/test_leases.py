@@ -10,8 +10,7 @@ from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.object_store import lease_s3
-from stagecraft.trainer_module.checkpointing.lease import Lease
-from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
+from stagecraft.trainer_module.checkpointing.lease import Lease, LeaseHeldError
 
 
 def of(server: KubeApi, folder: str, name: str) -> list[Lease]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.tasks.counts import MeanIoU, Ratio
+from stagecraft.trainer_module.data.tasks.metric import MeanIoU, Ratio
 
 CLASSES = 4
 

@@ -17,8 +17,7 @@ from stagecraft.components.report.pages import charts, formats, training_text
 from stagecraft.objects import compiled as keras_like
 from stagecraft.pipeline.local import summary
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
-from stagecraft.trainer_module.data.tasks.counts import MeanIoU, Ratio
-from stagecraft.trainer_module.data.tasks.metric import Mean
+from stagecraft.trainer_module.data.tasks.metric import Mean, MeanIoU, Ratio
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
 from stagecraft.trainer_module.data.tasks.tables.regression import R2
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings

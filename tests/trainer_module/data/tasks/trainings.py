@@ -22,7 +22,7 @@ from task_cases import CASES, STEPS, TABLES, Case, arguments, examples, steps_of
 
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity.criteria import largest_difference

@@ -17,7 +17,7 @@ import tensorflow as tf
 from driving import BATCH, GRID, MIRRORED, ONE, STAGES, STEPS, assert_no_drift, label, rare
 
 from stagecraft.trainer_module.engines import placement
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 
 AFTER = {"^conv0/": 0.34, "dense/bias": 0.5}
 """Freezes the first layer after step 2, and a bias after step 3."""

@@ -12,7 +12,7 @@ from model_arguments import classes
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization import gradient_noise
 from stagecraft.trainer_module.settings import TrainSettings
 

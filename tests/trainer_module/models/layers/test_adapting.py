@@ -6,7 +6,7 @@ from model_arguments import classes
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
-from stagecraft.trainer_module.models.layers.whitening import Whitening
+from stagecraft.trainer_module.models.layers.own_layers import Whitening
 from stagecraft.trainer_module.settings import TrainSettings
 
 IMAGES = np.random.default_rng(0).normal(size=(20, 9, 9, 3)).cumsum(axis=1).astype(np.float32)

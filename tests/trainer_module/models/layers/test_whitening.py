@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.models.layers import whitening
-from stagecraft.trainer_module.models.layers.whitening import EPSILON, Whitening
+from stagecraft.trainer_module.models.layers import own_layers
+from stagecraft.trainer_module.models.layers.own_layers import EPSILON, Whitening
 
 
 def _images(count: int = 200, channels: int = 3, side: int = 12) -> np.ndarray:
@@ -30,7 +30,7 @@ def test_the_outputs_are_uncorrelated_and_have_the_same_variance(size, channels)
     flat = outputs.reshape(-1, 2 * count)
     np.testing.assert_array_equal(flat[:, count:], -flat[:, :count])
     found = flat[:, :count].T @ flat[:, :count] / len(flat)
-    values = np.linalg.eigvalsh(whitening.covariance(images, size))[::-1]
+    values = np.linalg.eigvalsh(own_layers.covariance(images, size))[::-1]
     # Sums of up to 27 float32 products, scaled by up to 1 / sqrt(EPSILON).
     np.testing.assert_allclose(found, np.diag(values / (values + EPSILON)), rtol=0, atol=1e-5)
     assert (np.diff(values) <= 0).all()
@@ -45,7 +45,7 @@ def test_the_covariance_is_that_of_each_patch():
         for column in range(3)
     ]
     expected = np.mean([np.outer(patch, patch) for patch in np.float64(patches)], axis=0)
-    np.testing.assert_allclose(whitening.covariance(images, 2), expected, rtol=1e-12)
+    np.testing.assert_allclose(own_layers.covariance(images, 2), expected, rtol=1e-12)
 
 
 def test_a_new_layer_shows_patches_as_they_are():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
+from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
@@ -111,8 +111,8 @@ class LanguageModel(Task):
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of tokens with the largest logit, and ``perplexity``."""
         return (
-            counts.Ratio("accuracy", _correct),
-            counts.Ratio("perplexity", _nats, math.exp, higher_is_better=False),
+            metric.Ratio("accuracy", _correct),
+            metric.Ratio("perplexity", _nats, math.exp, higher_is_better=False),
         )
 
     def constant(self) -> Frequencies:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.tasks import checks, counts, metric, softmax
+from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
 
@@ -114,7 +114,7 @@ class Segmentation(Task):
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of right pixels, and ``mean_iou``."""
         accuracy = metric.Mean("accuracy", softmax.is_correct)
-        return (accuracy, counts.MeanIoU(self._classes))
+        return (accuracy, metric.MeanIoU(self._classes))
 
     def constant(self) -> Frequencies:
         """The frequencies of the pixels' classes."""

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from stagecraft.trainer_module.models import matrices
-from stagecraft.trainer_module.optimization import multipliers
+from stagecraft.trainer_module.optimization import make_optimizer
 from stagecraft.trainer_module.optimization.optimizers.muon import arguments
 from stagecraft.trainer_module.optimization.optimizers.muon.matrix_optimizer import MatrixOptimizer
 from stagecraft.trainer_module.optimization.optimizers.parts.part_optimizer import PartOptimizer
@@ -85,7 +85,7 @@ class Muon(PartOptimizer):
         if self.built:
             return
         super().build(variables)
-        multipliers.apply(self, [self._factor if self._is_muons(v) else 1.0 for v in variables])
+        make_optimizer.apply(self, [self._factor if self._is_muons(v) else 1.0 for v in variables])
 
     def check_weights(self, weights: Sequence[keras.Variable]) -> None:
         """Checks ``exclude`` against all trained weights of a model; engines call it.

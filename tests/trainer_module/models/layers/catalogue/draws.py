@@ -10,7 +10,7 @@ from catalogue.trainings import model_of
 from scipy import stats
 
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 
 _CALLS, _FEW_CALLS = 250, 60

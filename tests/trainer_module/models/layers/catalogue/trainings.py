@@ -12,7 +12,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
