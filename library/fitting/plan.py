@@ -18,7 +18,7 @@ from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.partition import blank
 from stagecraft.trainer_module.planning import accelerators, plan_text, planner
-from stagecraft.trainer_module.planning.plan_text import Plan as Costs, StagePlan
+from stagecraft.trainer_module.planning.plan import Plan as Costs, StagePlan
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings
 

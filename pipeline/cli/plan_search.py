@@ -33,7 +33,7 @@ def run(
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.planning.search import automatic
-    from stagecraft.trainer_module.planning.search.found import found_text
+    from stagecraft.trainer_module.planning.search.text import found_text
 
     parallel = settings.parallel
     topology.configure_devices(parallel)

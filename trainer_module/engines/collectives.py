@@ -18,7 +18,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.planning import planner
-from stagecraft.trainer_module.planning.plan_text import Plan
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 GROUP_KEY_BASE = 1000

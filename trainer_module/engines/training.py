@@ -21,7 +21,7 @@ from stagecraft.trainer_module.optimization.averages import ema, lookahead
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.optimization.schedule import RateSchedule
-from stagecraft.trainer_module.planning.plan_text import Plan
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 

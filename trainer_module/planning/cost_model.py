@@ -23,7 +23,7 @@ from stagecraft.trainer_module.partition.partition import Balance, balance
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import collectives, device_times
 from stagecraft.trainer_module.planning.collectives import Links
-from stagecraft.trainer_module.planning.plan_text import StagePlan, TiedWeight
+from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

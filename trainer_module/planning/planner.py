@@ -20,7 +20,7 @@ from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import collectives, prepared
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step
-from stagecraft.trainer_module.planning.plan_text import Plan, Suggestion
+from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings

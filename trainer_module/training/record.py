@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.measure import Choice
-    from stagecraft.trainer_module.planning.plan_text import Plan
+    from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.planning.search.found import Found
     from stagecraft.trainer_module.settings import TrainingSettings
 

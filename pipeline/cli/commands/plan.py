@@ -14,13 +14,13 @@ from stagecraft.pipeline.cli import options, plan_search
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
-from stagecraft.trainer_module.planning.goodput import Faults, parse as parse_faults
+from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.trainer_module.planning.goodput import Goodput
-    from stagecraft.trainer_module.planning.plan_text import Plan
+    from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.settings import ParallelSettings
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagecraft.common.text import columns
-from stagecraft.trainer_module.planning.goodput import Faults, Goodput
+from stagecraft.trainer_module.planning.faults import Faults
+from stagecraft.trainer_module.planning.goodput import Goodput
 
 
 def goodput_text(months: Sequence[Goodput], faults: Faults) -> str:

@@ -1,7 +1,7 @@
 import pytest
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.planning.goodput import Faults, parse
+from stagecraft.trainer_module.planning.faults import Faults, parse
 
 
 def test_what_is_not_named_keeps_its_default():

@@ -6,8 +6,8 @@ import pytest
 
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import goodput
-from stagecraft.trainer_module.planning.goodput import Faults
-from stagecraft.trainer_module.planning.plan_text import Plan, StagePlan
+from stagecraft.trainer_module.planning.faults import Faults
+from stagecraft.trainer_module.planning.plan import Plan, StagePlan
 
 HOUR = 3600.0
 

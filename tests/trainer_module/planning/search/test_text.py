@@ -4,7 +4,7 @@ import pytest
 from chains import A100, chain, settings
 
 from stagecraft.trainer_module.planning.search import automatic
-from stagecraft.trainer_module.planning.search.found import found_text
+from stagecraft.trainer_module.planning.search.text import found_text
 
 
 @pytest.mark.parametrize(
