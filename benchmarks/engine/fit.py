@@ -18,9 +18,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import ARGUMENTS, CLASSES, figures, spread, versions
 
 import stagecraft as sc
+from common import ARGUMENTS, CLASSES, figures, spread, versions
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
 

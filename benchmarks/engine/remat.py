@@ -34,6 +34,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+
 from common import figures
 
 CLASSES, STEPS = 10, 3

@@ -78,7 +78,6 @@ def main() -> None:
 def measure(count: int) -> None:
     """Prints the bytes of each device, then trains a step for each line on standard input."""
     from common import engine_for
-
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
     engine = engine_for(

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import tensorflow as tf
-from common import ARGUMENTS, CLASSES, engine_for, figures, spread, timed, versions
 
+from common import ARGUMENTS, CLASSES, engine_for, figures, spread, timed, versions
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

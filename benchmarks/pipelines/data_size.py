@@ -19,6 +19,7 @@ import tempfile
 from typing import NamedTuple
 
 import psutil
+
 from common import figures, versions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -21,8 +21,8 @@ import tempfile
 import time
 
 import tensorflow_transform as tft
-from common import figures, spread, versions
 
+from common import figures, spread, versions
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 

@@ -23,6 +23,7 @@ import tempfile
 from importlib.metadata import version
 
 import psutil
+
 from common import figures
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock" / "stock_pipeline.py"

@@ -22,6 +22,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
+
 from common import figures, spread, timed, versions
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock"

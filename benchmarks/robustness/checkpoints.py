@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Callable
 
 from common import engine_for, figures, noise, timed, versions
-
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -30,8 +30,8 @@ import time
 from collections.abc import Callable
 
 import psutil
-from common import figures
 
+from common import figures
 from stagecraft.pipeline.drill.drill import SYNCHRONOUS, Drill
 from stagecraft.pipeline.drill.training import Training
 from stagecraft.pipeline.settings import load

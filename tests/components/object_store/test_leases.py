@@ -15,7 +15,7 @@ from gcs_server import Gcs, gcs_server
 from stagecraft.common.errors import TransientError, UserError
 from stagecraft.components.object_store import filesystem, folder
 from stagecraft.components.object_store.endpoint import NoBucketError
-from stagecraft.components.object_store.lease_gcs import GcsLease
+from stagecraft.components.object_store.folder import GcsLease
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
 from stagecraft.trainer_module.checkpointing.lease import (
     Conflict,

@@ -11,8 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from stagecraft.pipeline.beam.engines import jobs, portable
-from stagecraft.pipeline.beam.engines.failures import EngineError
-from stagecraft.pipeline.beam.engines.portable import FlinkRunner, SparkRunner
+from stagecraft.pipeline.beam.engines.portable import EngineError, FlinkRunner, SparkRunner
 
 
 def run(service, runner=SparkRunner, **options):

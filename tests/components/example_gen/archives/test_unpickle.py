@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stagecraft.components.example_gen.archives import unpickle
+from stagecraft.components.example_gen.archives import records
 
 PLANES = np.arange(4 * 3072, dtype=np.uint32).astype(np.uint8).reshape(4, 3072)
 BATCH = {"labels": [6, 9, 9, 4], "data": PLANES, "filenames": ["a", "b", "c", "d"]}
 
 
 def load(data: bytes) -> dict[str, Any]:
-    return unpickle.load(io.BytesIO(data))
+    return records.load(io.BytesIO(data))
 
 
 def python2(labels: list[int], planes: np.ndarray) -> bytes:
@@ -86,7 +86,7 @@ class Call:
 def test_runs_no_code(protocol, tmp_path):
     trace = tmp_path / "trace"
     attack = pickle.dumps(BATCH | {"x": Call(os.system, f"touch {trace}")}, protocol)
-    with pytest.raises(unpickle.ForbiddenNameError, match=r"posix\.system"):
+    with pytest.raises(records.ForbiddenNameError, match=r"posix\.system"):
         load(attack)
     assert not trace.exists()
 
@@ -102,7 +102,7 @@ def test_runs_no_code(protocol, tmp_path):
     ],
 )
 def test_knows_few_names(attack):
-    with pytest.raises(unpickle.ForbiddenNameError):
+    with pytest.raises(records.ForbiddenNameError):
         load(attack)
 
 
