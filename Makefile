@@ -44,7 +44,7 @@ parity: setup  ## compare every topology with one device, for two models and two
 	done; done; exit $$failed
 
 drill: setup  ## inject faults into small training runs; about 15 minutes
-	$(BIN)/stagecraft drill $(ARGS)
+	$(BIN)/python benchmarks/robustness/drill.py $(ARGS)
 
 soak: setup  ## kill fifty training runs in a row and check that nothing is left; about 30 minutes
 	$(BIN)/python benchmarks/robustness/soak.py $(ARGS)

@@ -29,7 +29,7 @@ LONGEST = (
     "e2e/test_secrets.py",
     "components/kubernetes/cluster/test_stores.py",
     "trainer_module/parity/test_users_models.py",
-    "pipeline/drill/test_scenarios.py",
+    "benchmarks/test_faults.py",
     "e2e/test_again.py",
     "e2e/test_topologies.py",
     "e2e/test_interrupt.py",

@@ -178,7 +178,6 @@ STRATEGIES = ROOT / "trainer_module" / "parallel" / "strategies"
 NAMES = {path.stem for path in STRATEGIES.glob("[!_]*.py")} - {"auto"}
 """Without ``auto``, a value of other settings as well; a strategy's ``resolves`` says it."""
 NO_STRATEGY = {
-    "pipeline/drill/drill.py": "settings of its scenarios",
     "trainer_module/parallel/settings.py": "the default, and a value of all_reduce",
 }
 """Files that hold a strategy's name and decide nothing by it, and what they do with it."""

@@ -30,10 +30,10 @@ import time
 from collections.abc import Callable
 
 import psutil
+from faults.training import Training
+from faults.trainings import SYNCHRONOUS, Drill
 
 from common import figures
-from stagecraft.pipeline.drill.drill import SYNCHRONOUS, Drill
-from stagecraft.pipeline.drill.training import Training
 from stagecraft.pipeline.settings import load
 
 END_SECONDS = 10.0

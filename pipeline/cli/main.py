@@ -14,7 +14,6 @@ from stagecraft.pipeline.cli.commands.compare import compare
 from stagecraft.pipeline.cli.commands.compile import compile_command
 from stagecraft.pipeline.cli.commands.config import config
 from stagecraft.pipeline.cli.commands.doctor import doctor
-from stagecraft.pipeline.cli.commands.drill import drill
 from stagecraft.pipeline.cli.commands.emulate import emulate
 from stagecraft.pipeline.cli.commands.history import history
 from stagecraft.pipeline.cli.commands.lint import lint
@@ -70,7 +69,6 @@ def main() -> None:
     stagecraft schema                a schema of your own data, inferred, as a file to edit
     stagecraft plan                  the estimated cost of a topology, before training
     stagecraft parity                a proof that topologies compute what one device computes
-    stagecraft drill                 faults in small training runs, and how they recover
     stagecraft compile               the pipeline as a file for Kubeflow Pipelines
     stagecraft lint FILE             what Kubeflow Pipelines refuses in that file
     stagecraft emulate FILE          a run of that file on this machine, as on Kubeflow
@@ -81,7 +79,7 @@ def main() -> None:
 
 
 for command in (
-    *(init, run, report, history, compare, config, schema, plan, parity, drill),
+    *(init, run, report, history, compare, config, schema, plan, parity),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)

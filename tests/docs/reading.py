@@ -18,7 +18,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
-LONG = ("run", "parity", "drill", "emulate")
+LONG = ("run", "parity", "emulate")
 """Commands of stagecraft that train."""
 
 # With an id, each run trains: one of the same data and code that is done is not trained again.

@@ -8,9 +8,10 @@ import pathlib
 import types
 from typing import IO, Any
 
+from faults import faulty_worker
+from faults.faulty_worker import Fault
+from faults.training import Training
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.drill.faulty_worker import Fault
-from stagecraft.pipeline.drill.training import Training
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
@@ -91,7 +92,7 @@ class Drill:
         path = self.folder / f"{name}.fault.json"
         fault = Fault(kind=kind, role=role, step=step, struck=str(self.struck(name)))
         path.write_text(json.dumps(dataclasses.asdict(fault)))
-        return ["-m", "stagecraft.pipeline.drill.faulty_worker", str(path)]
+        return [str(pathlib.Path(faulty_worker.__file__)), str(path)]
 
     def struck(self, name: str) -> pathlib.Path:
         """The file that the fault writes when it strikes."""

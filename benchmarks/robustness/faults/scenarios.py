@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stagecraft.pipeline.drill.drill import (
+from faults.faulty_worker import strike
+from faults.training import Signal, Training
+from faults.trainings import (
     CHECKPOINT_EVERY,
     FAULT_AT,
     PARAMETER_SERVER,
     STEPS,
     Drill,
 )
-from stagecraft.pipeline.drill.faulty_worker import strike
-from stagecraft.pipeline.drill.training import Signal, Training
 from stagecraft.trainer_module.processes.events import Event
 
 

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from faults.faulty_worker import strike
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.drill.faulty_worker import strike
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.processes.events import Event

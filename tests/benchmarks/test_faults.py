@@ -1,9 +1,9 @@
 """Each fault of the drill, in real processes: some with the slow tests, the rest on demand."""
 
 import pytest
+from faults.scenarios import SCENARIOS
+from faults.trainings import Drill
 
-from stagecraft.pipeline.drill.drill import Drill
-from stagecraft.pipeline.drill.scenarios import SCENARIOS
 from stagecraft.pipeline.settings import load
 
 SELECTED = ("served-worker-killed",)

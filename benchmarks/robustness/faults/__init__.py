@@ -1,0 +1,1 @@
+"""Faults in small training runs: what ``drill.py`` and ``soak.py`` inject."""

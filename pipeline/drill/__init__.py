@@ -1,1 +1,0 @@
-"""The drill: injects faults into real trainings, and measures how they recover."""
