@@ -18,7 +18,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 @pytest.mark.parametrize("name", pipeline.__all__)
 def test_every_export_exists(name):
-    assert callable(getattr(pipeline, name))
+    assert callable(getattr(pipeline, name)) or name == "features"
     assert getattr(pipeline, name) is getattr(pipeline, name)
 
 

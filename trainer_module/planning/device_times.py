@@ -142,11 +142,11 @@ class PieceTimes:
         """
         if count not in self._divided:
             self._divided[count] = [divide(cost, count) for cost, _ in self._different]
-        times = [
+        found = [
             times(cost, self._accelerator, self._precision, factor, examples)
             for cost, (_, factor) in zip(self._divided[count], self._different, strict=True)
         ]
-        return [times[number] for number in self._which]
+        return [found[number] for number in self._which]
 
 
 def _key(cost: StageCost) -> tuple[Any, ...]:

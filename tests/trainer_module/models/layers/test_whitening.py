@@ -23,12 +23,16 @@ def _adapted(images: np.ndarray, size: int = 2) -> Whitening:
 @pytest.mark.parametrize(("size", "channels"), [(2, 3), (1, 3), (3, 1)])
 def test_the_outputs_are_uncorrelated_and_have_the_same_variance(size, channels):
     images = _images(channels=channels)
-    outputs = np.asarray(_adapted(images, size)(images), np.float64)
+    layer = _adapted(images, size)
+    outputs = np.asarray(layer(images), np.float64)
     count = size**2 * channels
     side = 12 - size + 1
     assert outputs.shape == (200, side, side, 2 * count)
     flat = outputs.reshape(-1, 2 * count)
-    np.testing.assert_array_equal(flat[:, count:], -flat[:, :count])
+    kernel = np.asarray(layer.kernel)
+    np.testing.assert_array_equal(kernel[..., count:], -kernel[..., :count])
+    # On some processors, a convolution adds the products of its last channels in another order.
+    np.testing.assert_allclose(flat[:, count:], -flat[:, :count], rtol=0, atol=1e-5)
     found = flat[:, :count].T @ flat[:, :count] / len(flat)
     values = np.linalg.eigvalsh(own_layers.covariance(images, size))[::-1]
     # Sums of up to 27 float32 products, scaled by up to 1 / sqrt(EPSILON).
