@@ -21,7 +21,7 @@ def test_only_what_changed_runs_again(tmp_path):
     # A copy of the package whose lines can be changed, first on the module path.
     package = tmp_path / "copy" / "stagecraft"
     shutil.copytree(ROOT / "library", package)
-    for folder in ("schemas", "trainer_module", "components", "pipeline"):
+    for folder in ("common", "schemas", "trainer_module", "components", "pipeline"):
         shutil.copytree(ROOT / folder, package / folder)
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text())

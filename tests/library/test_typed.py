@@ -89,7 +89,8 @@ sc.Parallel(stages="two", strategies="grid")
 def test_a_callers_file_passes(tmp_path):
     package = tmp_path / "stagecraft"
     package.mkdir()
-    for part in (*(ROOT / "library").iterdir(), ROOT / "schemas", ROOT / "trainer_module"):
+    folders = ("common", "schemas", "trainer_module")
+    for part in (*(ROOT / "library").iterdir(), *(ROOT / name for name in folders)):
         (package / part.name).symlink_to(part)
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "wrong.py").write_text(WRONG)
