@@ -1,4 +1,9 @@
-"""Errors that people see without a traceback, and errors of other libraries in one line."""
+"""Errors that people see without a traceback, and errors of other libraries in one line.
+
+Messages of other libraries in one short line, without terminal codes and tensor values.
+
+Keras colours its messages, TensorFlow prints the values of tensors, and both write paragraphs.
+"""
 
 from __future__ import annotations
 

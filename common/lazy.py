@@ -1,4 +1,10 @@
-"""Public names of a package that are imported when they are used for the first time (PEP 562)."""
+"""Public names of a package that are imported when they are used for the first time (PEP 562).
+
+The distribution that this package came in, and the one that it cannot share a folder with.
+
+The import name is ``stagecraft``, the distribution is ``tfx-stagecraft``. The Python Package Index
+has another project as ``stagecraft``, which installs the same folder ``stagecraft``.
+"""
 
 from __future__ import annotations
 

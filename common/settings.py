@@ -1,4 +1,9 @@
-"""The base of every section of settings, and mappings and lists in a setting."""
+"""The base of every section of settings, and mappings and lists in a setting.
+
+Mappings and lists in a setting, held as text: ML Metadata has no other property for them.
+
+YAML gives the mapping or the list itself; flat settings hold its JSON.
+"""
 
 from __future__ import annotations
 

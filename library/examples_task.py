@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ExamplesTask(Task):
-    """What ``compile`` and ``fit`` of Keras would learn from the examples of TFX's Transform.
+    """Task of a Keras model that learns from the examples of TFX's Transform.
 
     The model receives a dictionary of features. A number for each example becomes a column
     ``[batch, 1]``. The exported ``serving_default`` takes serialized tf.Examples without the label.
@@ -119,7 +119,7 @@ class ExamplesTask(Task):
         return known
 
     def get_config(self) -> dict[str, Any]:
-        """What identifies it, for :mod:`stagecraft.given`: not where the graph is."""
+        """Arguments that identify the task, for :mod:`stagecraft.given`; not a graph's place."""
         loss = self.loss
         return {
             "label": self.label,
@@ -139,7 +139,7 @@ class ExamplesTask(Task):
 
     @property
     def schema_features(self) -> Sequence[str]:
-        """None: the user's own Transform reads them."""
+        """Empty: the user's own Transform reads the features."""
         return ()
 
     @property

@@ -123,7 +123,7 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
 
 
 def _exported(spec: ModuleSpec, name: str) -> Iterator[str]:
-    """What a name of one of Stagecraft's packages stands for."""
+    """The full name of a public name of one of Stagecraft's packages."""
     attribute, _, rest = name[len(spec.name) + 1 :].partition(".")
     if attribute and spec.origin and spec.name.partition(".")[0] == _OURS:
         found = _exports(_read(spec.name, spec.origin), spec.origin).get(attribute)

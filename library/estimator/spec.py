@@ -20,7 +20,7 @@ class ModeKeys:
 
 
 class EstimatorSpec(NamedTuple):
-    """What a ``model_fn`` returns."""
+    """The result of a ``model_fn``."""
 
     mode: str
     predictions: Any = None

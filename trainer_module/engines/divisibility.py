@@ -1,4 +1,13 @@
-"""Checks that a model's training calls can be divided into parts; errors name the layer."""
+"""Checks that a model's training calls can be divided into parts; errors name the layer.
+
+Compares a training call for a batch with the calls for its parts.
+
+A segment of the model is called with a batch A, with a batch B, and with both as one batch. The
+result for each example must be the same; a loss that layers add must be the sum of A's and B's, or
+their mean; what layers assign must be the mean. In the call with both, A's and B's outputs replace
+those of each layer. So a mistake shows at its own layer alone, a layer that is known to differ
+(``BatchNormalization``, random layers) hides nothing after it, and rounding does not accumulate.
+"""
 
 from __future__ import annotations
 

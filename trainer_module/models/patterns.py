@@ -1,4 +1,10 @@
-"""Regular expressions of the settings, applied to the paths of a model's variables."""
+"""Regular expressions of the settings, applied to the paths of a model's variables.
+
+Phases of a training run: ``train.freeze_after`` freezes more weights from step to step.
+
+An engine traces one graph for each phase. Gradients of frozen weights are no part of the graph: TF
+leaves out the ops that would compute them, and the backward pass ends before the layers in front.
+"""
 
 from __future__ import annotations
 

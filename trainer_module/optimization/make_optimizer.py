@@ -1,4 +1,9 @@
-"""Makes the optimizer of a training: weight decay by weight, a factor for each weight."""
+"""Makes the optimizer of a training: weight decay by weight, a factor for each weight.
+
+Factors on the learning rate of single weights, in an optimizer of Keras.
+
+A factor applies wherever the rate does: to the update, and to the decoupled weight decay.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,12 @@
 """Computes the costs of the stages of a model: parameters, operations, bytes.
 
 A model's own layers count as well as Keras's.
+
+Lists the operations of a graph with their costs.
+
+Convolutions and matrix products count two floating-point operations for each multiplication with
+addition. Any other operation counts one for each element that it reads or writes, whichever are
+more, and none if it only moves values. The body of a loop counts once.
 """
 
 from __future__ import annotations

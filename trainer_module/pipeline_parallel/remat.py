@@ -3,6 +3,11 @@
 This module does not use ``tf.recompute_grad``: around layers of Keras 3 it is silently wrong, since
 the second computation draws other dropout masks and updates moving statistics again. Here the
 wrapped function is pure, so the second computation equals the first one.
+
+Rematerialisation of layers whose weights are on several devices.
+
+``tf.custom_gradient`` copies all arguments to one device, and so the slices of all shards.
+``recomputed_by_shards`` records the gradient without copies.
 """
 
 from __future__ import annotations

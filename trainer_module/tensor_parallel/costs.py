@@ -1,4 +1,10 @@
-"""What shards divide of the costs of a model's pieces, and what they send each other."""
+"""What shards divide of the costs of a model's pieces, and what they send each other.
+
+Runs of pieces that occur again, and cost shards the same.
+
+A run begins and ends where all tensors are whole, on the first device alone. What shards do in it
+then depends on its pieces, and on the shapes of its inputs.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,13 @@
 The numbers are a function of (seed, layer, step, row of the global batch). So they are the same on
 one device, with replicas, microbatches, accumulation, workers and stages, and when activations are
 recomputed. Keras's own seeds count calls, and differ there.
+
+Scopes for Keras layers: the default float dtype, and assignments to trainable weights.
+
+``SpectralNormalization`` assigns its layer's kernel in each training call. In Keras's own
+``train_step``, the gradient is taken at the values that the layer read, and the optimizer updates
+the assigned value. In a plain ``keras.StatelessScope``, the assigned value is a tensor computed
+from the old one, so the gradient would be that of the old value.
 """
 
 from __future__ import annotations
