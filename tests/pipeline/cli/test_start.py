@@ -43,13 +43,14 @@ def test_nothing_heavy_is_imported(words, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["", "run", "config", "doctor"])
-def test_help_comes_within_half_a_second_of_processor_time(command):
-    code = f"from stagecraft.pipeline.cli.main import main; main({[*command.split(), '--help']})"
-    best = min(_processor_seconds(code) for _ in range(2))
-    assert best < 0.5
-
-
-def _processor_seconds(code):
-    tell = "lambda: print(sum(os.times()[:2]), file=sys.stderr)"
-    code = f"import atexit, os, sys; atexit.register({tell}); {code}"
-    return float(ran(sys.executable, "-c", code).stderr.splitlines()[-1])
+def test_help_imports_few_modules(command):
+    tell = "lambda: print(len(sys.modules), file=sys.stderr)"
+    code = "\n".join(
+        [
+            "import atexit, sys",
+            "from stagecraft.pipeline.cli.main import main",
+            f"atexit.register({tell})",
+            f"main({[*command.split(), '--help']})",
+        ]
+    )
+    assert int(ran(sys.executable, "-c", code).stderr.splitlines()[-1]) <= 400
