@@ -53,7 +53,7 @@ benchmarks: setup  ## run all benchmarks on an idle machine and write benchmarks
 	@failed=0; $(BIN)/python benchmarks/run.py $(ARGS) || failed=$$?; \
 		$(BIN)/python tools/docs/pictures.py && exit $$failed
 
-golden: setup  ## write what tests compare with: compiled presets, jobs, messages (ARGS: which tests)
+golden: setup  ## write what tests compare with: compiled presets, jobs (ARGS: which tests)
 	STAGECRAFT_GOLDEN=write $(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 layers: setup  ## train every Keras layer and write docs/reference/layers.md; about 15 minutes

@@ -1,1 +1,1 @@
-"""What all folders share: errors, registries, settings, secrets, names, public names."""
+"""Code that all folders share: errors, registries, settings, secrets, names, public names."""

@@ -1,4 +1,4 @@
-"""What Kubernetes accepts as a name; each function returns what is wrong with a value, or nothing.
+"""Names that Kubernetes accepts; each function returns what is wrong with a value, or nothing.
 
 Rules: k8s.io/apimachinery/pkg/util/validation/validation.go and
 k8s.io/kubernetes/pkg/apis/core/validation/validation.go.

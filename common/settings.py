@@ -1,8 +1,6 @@
 """The base of every section of settings, and mappings and lists in a setting.
 
-Mappings and lists in a setting, held as text: ML Metadata has no other property for them.
-
-YAML gives the mapping or the list itself; flat settings hold its JSON.
+YAML gives the mapping or the list itself; a flat setting, which ML Metadata stores, is its JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -85,73 +83,86 @@ def readable(section: str = "") -> Iterator[None]:
 _DOTTED = r"\w+(\.\w+)*:\w+"
 
 
-def loaded(text: str | None, default: Any) -> Any:
-    """The mapping or the list of a setting; ``default`` if it is not set."""
-    return json.loads(text) if text else default
-
-
-def mapping(setting: str, value: Any) -> str | None:
-    """A mapping, or the JSON of one, as JSON; None if it is empty. The order is kept."""
+def mapping(setting: str, value: Any) -> dict[str, Any]:
+    """A mapping, from itself or its JSON. The order is kept."""
     if value is None or value == "":
-        return None
+        return {}
     parsed = _parsed(value) if isinstance(value, str) else value
     if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
         raise SettingError(setting, value, "is not a mapping", "names and values: {NAME: VALUE}")
-    return _dumped(setting, dict(parsed)) if parsed else None
+    _check_json(setting, dict(parsed))
+    return dict(parsed)
 
 
-def patterns(setting: str, value: Any) -> str | None:
-    """A list of regular expressions, its JSON, or one expression, as JSON; None if empty."""
+def names(setting: str, value: Any, example: str) -> tuple[str, ...]:
+    """Names, from a list, its JSON, or a text that separates them by commas.
+
+    Args:
+        example: names that the setting accepts, for the message of an error.
+    """
+    parsed = _parsed(value) if isinstance(value, str) else value
+    if isinstance(value, str) and not isinstance(parsed, list):
+        parsed = value.split(",") if value else ()
+    if parsed is None:
+        return ()
+    if not isinstance(parsed, (list, tuple)) or not all(isinstance(each, str) for each in parsed):
+        raise SettingError(setting, value, "is not a list of names", f"names such as {example}")
+    return tuple(filter(None, (each.strip() for each in parsed)))
+
+
+def patterns(setting: str, value: Any) -> tuple[str, ...]:
+    """Regular expressions, from a list, its JSON, or one expression."""
     parsed = _parsed(value) if isinstance(value, str) else value
     parsed = (
         [value] if isinstance(value, str) and value and not isinstance(parsed, list) else parsed
     )
     if not parsed:
-        return None
+        return ()
     if not isinstance(parsed, (list, tuple)) or not all(isinstance(each, str) for each in parsed):
         raise SettingError(setting, value, "is not a list of regular expressions", "[head/, bias$]")
     for each in parsed:
         _check_pattern(setting, each)
-    return _dumped(setting, list(parsed))
+    return tuple(parsed)
 
 
-def check_factors(setting: str, factors: Mapping[str, Any]) -> None:
-    """Checks that a mapping is from regular expressions to numbers of 0 or more."""
-    for pattern, factor in factors.items():
+def factors(setting: str, value: Any) -> dict[str, float]:
+    """A mapping from regular expressions to numbers of 0 or more, from itself or its JSON."""
+    return _numbers(
+        setting, value, "is no factor", "a number of 0 or more", lambda factor: factor >= 0
+    )
+
+
+def shares(setting: str, value: Any) -> dict[str, float]:
+    """A mapping from regular expressions to numbers between 0 and 1, from itself or its JSON."""
+    return _numbers(
+        setting,
+        value,
+        "is no share of all steps",
+        "a number between 0 and 1, such as 0.3",
+        lambda share: 0 < share < 1,
+    )
+
+
+def _numbers(
+    setting: str, value: Any, problem: str, use: str, fits: Callable[[float], bool]
+) -> dict[str, float]:
+    parsed = mapping(setting, value)
+    for pattern, number in parsed.items():
         _check_pattern(setting, pattern)
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor >= 0:
-            raise SettingError(
-                setting, factor, f"is no factor for {pattern!r}", "a number of 0 or more"
-            )
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not fits(number):
+            raise SettingError(setting, number, f"{problem} for {pattern!r}", use)
+    return parsed
 
 
-def check_shares(setting: str, shares: Mapping[str, Any]) -> None:
-    """Checks that a mapping is from regular expressions to numbers between 0 and 1."""
-    for pattern, share in shares.items():
-        _check_pattern(setting, pattern)
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
-            raise SettingError(
-                setting,
-                share,
-                f"is no share of all steps for {pattern!r}",
-                "a number between 0 and 1, such as 0.3",
-            )
-
-
-def dotted_names(setting: str, value: Any) -> str | None:
-    """Names of the form ``package.module:name``, a list or separated by commas, as the latter."""
-    if not value:
-        return None
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)):
-        raise SettingError(setting, value, "is not a list of names", "[package.module:Class]")
-    stripped = [str(name).strip() for name in names]
-    for name in stripped:
+def dotted_names(setting: str, value: Any) -> tuple[str, ...]:
+    """Names of the form ``package.module:name``, as :func:`names` takes them."""
+    found = names(setting, value, "mine.logs:Printer")
+    for name in found:
         if not re.fullmatch(_DOTTED, name):
             raise SettingError(
                 setting, name, "does not have the form package.module:Class", "mine.logs:Printer"
             )
-    return ",".join(stripped)
+    return found
 
 
 def _check_pattern(setting: str, pattern: str) -> None:
@@ -170,9 +181,9 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _dumped(setting: str, value: Any) -> str:
+def _check_json(setting: str, value: Any) -> None:
     try:
-        return json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except ValueError:
         raise SettingError(setting, value, "has a number that is not finite") from None
     except TypeError as error:
@@ -181,6 +192,11 @@ def _dumped(setting: str, value: Any) -> str:
 
 def primitive(value: Any) -> Any:
     """A setting's value as ML Metadata stores it."""
-    if isinstance(value, dict):
-        return json.dumps(value, sort_keys=True)
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value)
     return int(value) if isinstance(value, bool) else value
+
+
+def structured(value: Any) -> Any:
+    """The mapping or the list whose JSON :func:`primitive` gave; any other value as it is."""
+    return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value

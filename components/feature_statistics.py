@@ -13,7 +13,7 @@ def name_of(feature: statistics_pb2.FeatureNameStatistics) -> str:
 
 
 def common(feature: statistics_pb2.FeatureNameStatistics) -> Any:
-    """What statistics of numbers, texts and bytes have in common."""
+    """The part that statistics of numbers, texts and bytes have in common."""
     kind = feature.WhichOneof("stats")
     return getattr(feature, kind).common_stats if kind else statistics_pb2.CommonStatistics()
 

@@ -200,7 +200,7 @@ class ExamplesTask(Task):
         return self.loss
 
     def metrics(self) -> Sequence[Metric]:
-        """Those given."""
+        """The metrics that the caller gave."""
         return self._metrics
 
     def __getstate__(self) -> dict[str, Any]:

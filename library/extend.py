@@ -1,4 +1,4 @@
-"""What other packages extend Stagecraft with: base classes, and what they are called with.
+"""Base classes with which other packages extend Stagecraft, and the types of their arguments.
 
     from stagecraft.extend import Optimizer
 

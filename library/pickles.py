@@ -106,7 +106,7 @@ def _content(value: Any) -> bytes:
 
 
 def _without_place(code: types.CodeType) -> tuple[Any, ...]:
-    """What counts of code: not its file and line, which differ between kernels of a notebook.
+    """Code without its file and line, which differ between kernels of a notebook.
 
     The order of a set's elements differs between processes.
     """

@@ -382,7 +382,7 @@ def _fn_args(
     wanted: TrainingSettings,
     checkpoint_dir: str | os.PathLike[str] | None,
 ) -> types.SimpleNamespace:
-    """What ``run_fn`` reads, in a form that JSON can hold."""
+    """The arguments that ``run_fn`` reads, in a form that JSON can hold."""
     schema = _schema(fn_args)
     folder = checkpoint_dir or getattr(fn_args, "working_dir", None)
     return types.SimpleNamespace(

@@ -99,7 +99,7 @@ _log = logging.getLogger("stagecraft.progress")
 
 
 class TunerFnResult(NamedTuple):
-    """What TFX's Tuner expects of a ``tuner_fn``."""
+    """The result that TFX's Tuner expects of a ``tuner_fn``."""
 
     tuner: BaseTuner
     fit_kwargs: Mapping[str, Any]

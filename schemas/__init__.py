@@ -1,1 +1,1 @@
-"""What the data is: features, shapes, dtypes and class names."""
+"""The data: features, shapes, dtypes and class names."""

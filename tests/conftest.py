@@ -16,7 +16,7 @@ import marks
 import pytest
 from made_once import made_once
 
-pytest_plugins = ["beam_engines.flink", "fake_parity", "messages", "object_stores", "programs"]
+pytest_plugins = ["beam_engines.flink", "fake_parity", "object_stores", "programs"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (

@@ -1,1 +1,1 @@
-"""What runs inside the Trainer; imports TensorFlow and Keras, but no runners."""
+"""Code that runs inside the Trainer; imports TensorFlow and Keras, but no runners."""

@@ -1,4 +1,4 @@
-"""What settings name: tasks, strategies, optimizers, schedules, losses, augmentations, models.
+"""Objects that settings name: tasks, strategies, optimizers, losses, augmentations, models, ….
 
 A new one is a file in its registry's folder, or an entry point of another package. Imports no
 entry before it is named.
@@ -10,7 +10,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError, said
@@ -103,21 +103,13 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def augmentations(value: Any) -> list[str]:
-    """Names of ``train.augment``, a list or a comma-separated text, in the order of application.
+def augmentations(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of ``train.augment`` in the order of application.
 
     Raises:
-        SettingError: it is neither, there is no such augmentation, or two exclude each other.
+        SettingError: there is no such augmentation, or two exclude each other.
     """
-    if not isinstance(value, (str, list, tuple)):
-        raise SettingError(
-            AUGMENTATIONS.setting,
-            value,
-            "is not a list of names",
-            "names such as crop,flip, or none",
-        )
-    names = value.split(",") if isinstance(value, str) else value
-    entries = {AUGMENTATIONS.get(str(name).strip()) for name in names}
+    entries = {AUGMENTATIONS.get(name) for name in names}
     found = [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
     mixing = sorted(entry.name for entry in entries if entry.mixes)
     if len(mixing) > 1:
@@ -128,7 +120,7 @@ def augmentations(value: Any) -> list[str]:
             pair = ",".join([entry.name, *undone])
             problem = "exclude each other: one undoes the other"
             raise SettingError(AUGMENTATIONS.setting, pair, problem, entry.name)
-    return found
+    return tuple(found)
 
 
 def losses(value: Any) -> dict[str, str]:
@@ -205,7 +197,7 @@ def code(flat: Mapping[str, Any]) -> list[str]:
     if ":" in str(name := flat.get("task_name", "")):
         modules.add(str(name).partition(":")[0])
     callbacks = flat.get("train_callbacks")
-    return sorted(modules | set(callbacks.split(",") if isinstance(callbacks, str) else ()))
+    return sorted(modules | {*(_names(callbacks) if isinstance(callbacks, str) else ())})
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
@@ -224,4 +216,9 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         elif registry is LOSSES:
             yield from (registry.get(name) for name in losses(value).values())
         else:
-            yield from (registry.get(name) for name in value.split(",") if name != "none")
+            yield from (registry.get(name) for name in _names(value) if name != "none")
+
+
+def _names(text: str) -> list[str]:
+    """Names in a flat setting: JSON, or separated by commas."""
+    return json.loads(text) if text.startswith("[") else text.split(",")

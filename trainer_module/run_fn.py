@@ -104,7 +104,7 @@ def run_fn(fn_args: Any) -> None:
             profile=profile,
             watch=Watch(train, context.task),
             callbacks=Callbacks(
-                train.callback_names, train.steps_of_epoch(context.examples["train"]), chief
+                train.callbacks, train.steps_of_epoch(context.examples["train"]), chief
             ),
             evaluations=Evaluations(context.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,

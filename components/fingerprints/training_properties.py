@@ -82,8 +82,8 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
     if origin in (typing.Union, python_types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
-    if origin is dict:
-        return str, False  # JSON
+    if origin in (dict, tuple):
+        return str, True  # JSON; an empty one may be absent
     return (int if annotation is bool else annotation), False
 
 

@@ -120,7 +120,7 @@ def _augmented(
         [names[label] for label in labels],
         artifacts["transform_graph"].uri,
         seed=settings.seed,
-        augmentations=settings.augmentations,
+        augmentations=settings.augment,
         picture=picture,
     )
 

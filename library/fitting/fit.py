@@ -31,7 +31,7 @@ STEPS = 16
 
 
 class Arguments(TypedDict, total=False):
-    """Those of ``keras.Model.fit``."""
+    """Arguments of ``keras.Model.fit``."""
 
     batch_size: int | None
     epochs: int

@@ -1,4 +1,4 @@
-"""What ``fit`` returns."""
+"""The history that ``fit`` returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class History:
     def of(
         cls, found: Any, model: Any, topology: Topology | None, earlier: Mapping[str, Any]
     ) -> History:
-        """That of Keras, after the epochs of earlier calls."""
+        """The history of Keras, after the epochs of earlier calls."""
         before = len(earlier.get("epoch", ())) - len(found.epoch)
         own = {name: [plain(each) for each in values] for name, values in found.history.items()}
         if before > 0:

@@ -151,7 +151,7 @@ def _built(model: Any, input_shape: Any, costs: str) -> Any:
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
-    """As many devices as one worker needs."""
+    """The first devices, as many as one worker needs."""
     needed = parallel.devices_per_worker
     if needed <= len(available):
         return available[:needed]

@@ -37,7 +37,7 @@ _LONGEST_ADDRESS = 107
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What a process wants to read."""
+    """A range of batches that a process wants to read."""
 
     attempt: str
     """Name of the processes that run together."""

@@ -1,4 +1,4 @@
-"""What ``compile`` of Keras takes, for each example: a loss, and metrics that add up over parts."""
+"""Arguments of Keras's ``compile``, for each example: a loss, and metrics that add up over parts."""
 
 from __future__ import annotations
 

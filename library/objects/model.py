@@ -46,7 +46,7 @@ class Builder:
         return made
 
     def get_config(self) -> Mapping[str, Any]:
-        """What the builder's name among given objects depends on: not the weights of a model."""
+        """The configuration on which the builder's name depends: not the weights of a model."""
         if isinstance(self._build, Copy):
             return self._build.get_config()
         return {"function": pickles.digest(self._build)}
@@ -80,7 +80,7 @@ class Copy:
         self._structure = structure(model)
 
     def get_config(self) -> Mapping[str, Any]:
-        """What the model's name among given objects depends on: not the weights."""
+        """The configuration on which the model's name depends: not the weights."""
         return self._structure
 
     def __call__(self) -> keras.Model:
@@ -89,7 +89,7 @@ class Copy:
 
 
 def structure(model: keras.Model, *, named: bool = True) -> Mapping[str, Any]:
-    """What a model computes, but for its weights; equal in each run of a script.
+    """A model's computation without its weights, as text; equal in each run of a script.
 
     Args:
         named: with the paths of variables, which count the models of a process.
@@ -151,7 +151,7 @@ def builder(model: Any) -> Builder:
 
 
 def compiled(build: Callable[[], Any]) -> Any:
-    """What the caller's function returns without arguments, compiled as the function does it.
+    """The model that the caller's function returns, called without arguments and compiled as it is.
 
     Raises:
         UserError: the function fails.

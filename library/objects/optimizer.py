@@ -45,7 +45,7 @@ class Optimizer:
         return kind.__module__.partition(".")[0] == "keras" and kind.__name__ in ELEMENTWISE
 
     def get_config(self) -> Mapping[str, Any]:
-        """What the optimizer's name among given objects depends on.
+        """The configuration on which the optimizer's name depends.
 
         Not Keras's own name, which counts the optimizers of a process.
         """

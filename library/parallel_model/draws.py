@@ -97,7 +97,7 @@ def _uniform(shape: Any, dtype: Any, *, rows: Rows, seed: tf.Tensor) -> tf.Tenso
 
 
 def _begun(op: Any, shape: Any, dtype: tf.DType, rows: Rows, seed: tf.Tensor) -> tf.Tensor:
-    """What an op draws for the rows; the first dimension is a multiple of their number."""
+    """Numbers that an op draws for the rows; the first dimension is a multiple of their number."""
     shape = tf.cast(tf.convert_to_tensor(shape), tf.int64)
     size = tf.reduce_prod(shape)
     of_row = size // tf.maximum(tf.cast(rows.count, tf.int64), 1)

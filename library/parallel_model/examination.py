@@ -28,7 +28,7 @@ _WHOLE = "train in one part: replicas, microbatches and accumulate of 1"
 
 
 class Outcome(NamedTuple):
-    """What the model computes for a batch, in some parts."""
+    """Results of the model for a batch, computed in some parts."""
 
     outputs: list[Any]
     losses: list[list[Any]]
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 
 class Kinds:
-    """What is known of a model's losses and assigned variables."""
+    """Kinds of a model's losses and assigned variables, as far as they are known."""
 
     def __init__(self) -> None:
         self._losses: dict[bool, list[set[str]]] = {}
@@ -239,7 +239,7 @@ def _with_rows(values: Any) -> list[Any]:
 def term(
     kind: str, values: Sequence[tf.Tensor], before: tf.Tensor, divided: Sequence[Part]
 ) -> tf.Tensor:
-    """What parts add to the value of a variable after a batch, from the values after them."""
+    """A term that parts add to the value of a variable after a batch, from the values after them."""
     if kind == MEAN:
         return tf.add_n([v * p.share(v.dtype) for v, p in zip(values, divided, strict=True)])
     return tf.add_n(

@@ -124,7 +124,7 @@ def is_built(model: Any) -> bool:
 
 
 def state(model: Any) -> Iterator[Any]:
-    """What a training changes: weights, the optimizer's state, Keras's random state."""
+    """The state that a training changes: weights, the optimizer's state, Keras's random state."""
     yield from model.variables
     if getattr(model, "optimizer", None) is not None:
         yield from model.optimizer.variables

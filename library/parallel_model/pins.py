@@ -102,7 +102,7 @@ class Scope(keras.StatelessScope):
         return tf.convert_to_tensor(variable._value) if value is None else _whole(value)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
-        """What layers assigned last, or the given value."""
+        """The value that layers assigned last, or the given one."""
         key = id(variable)
         return self.updates[key][1] if key in self.updates else _whole(self._given.get(key))
 
@@ -164,7 +164,7 @@ class Pinned(Scope):
         return self.updates[key][1] if key in self.updates else self.copy(key)
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
-        """As in the base, but copied to the device of the call."""
+        """The value as in the base, copied to the device of the call."""
         return _whole(self._here(variable))
 
     def slices(self, variable: keras.Variable, split: Split) -> Sequence[tf.Tensor]:
@@ -357,7 +357,7 @@ def _static(value: Any) -> Any:
 
 
 class Results:
-    """What a call returns, and its side effects, as a flat list of tensors."""
+    """The outputs of a call, and its side effects, as a flat list of tensors."""
 
     def __init__(self, outputs: Any, inner: Pinned):
         self._outputs = outputs
@@ -398,7 +398,7 @@ class Results:
 
 
 class Context:
-    """What Keras and this module know of the pass outside of the arguments of a call."""
+    """State of Keras and this module that belongs to a pass, outside of the arguments of a call."""
 
     def __init__(self) -> None:
         self._attributes = {name: global_state.get_global_attribute(name) for name in _ATTRIBUTES}

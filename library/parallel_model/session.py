@@ -432,7 +432,7 @@ class Session:
         batch: Any,
         examine: Callable[[Any, Any], Any] | None = None,
     ) -> Any:
-        """What ``examine`` finds in the model's call in a step; None: the step does not call it."""
+        """Finding of ``examine`` in the model's call in a step; None: the step does not call it."""
         before = self._training, self._runs
         peers, self.peers = self.peers, Workers()
         self._training, self._runs, self._examines = training, True, examine or self._both

@@ -1,4 +1,4 @@
-"""What of Beam's arguments is part of a cache key: those that may change results.
+"""The part of Beam's arguments that belongs to a cache key: those that may change results.
 
 Addresses, ports, parallelism, environments, credentials, retries, temporary folders and labels
 change no result, and neither does the runner. So only arguments count that neither Beam nor its

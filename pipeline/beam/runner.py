@@ -1,4 +1,4 @@
-"""What a Beam runner is: the value of ``beam.runner``. Imports no Beam."""
+"""The base of Beam runners: the value of ``beam.runner``. Imports no Beam."""
 
 from __future__ import annotations
 

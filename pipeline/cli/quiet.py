@@ -1,4 +1,4 @@
-"""What libraries print when they are imported, which no reader of a command's output wants."""
+"""Silence for libraries that print when they are imported."""
 
 from __future__ import annotations
 

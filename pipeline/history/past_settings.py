@@ -6,14 +6,14 @@ execution has the settings of its own component.
 
 from __future__ import annotations
 
-import json
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from stagecraft.common import secrets
+from stagecraft.common.settings import structured
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.pipeline.settings.data import EXAMPLE_GEN
@@ -67,12 +67,16 @@ def changed(settings: Flat, base: Flat) -> Flat:
     }
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
-    """A tree of settings under dotted names."""
+def flat(
+    tree: Mapping[str, Any], model: type[BaseModel] = PipelineSettings, prefix: str = ""
+) -> Flat:
+    """A tree of settings under dotted names; a mapping that is one setting stays whole."""
     leaves: Flat = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= flat(value, f"{prefix}{name}.")
+        field = model.model_fields.get(name)
+        kind = field.annotation if field else None
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            leaves |= flat(value, kind, f"{prefix}{name}.")
         else:
             leaves[prefix + name] = value
     return leaves
@@ -88,14 +92,14 @@ def _data(properties: Properties) -> Flat:
 
 def _training(properties: Properties) -> Flat:
     """ML Metadata has no property for a field that is None, and numbers for booleans."""
-    settings = {}
+    settings, unset = {}, defaults()
     for section, outer in TrainingSettings.model_fields.items():
         for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
             value = properties.get(f"{section}_{name}")
             if field.annotation is bool and value is not None:
                 value = bool(value)
-            if (section, name) == ("task", "args") and value is not None:
-                value = json.loads(value)
-            if value is not None or type(None) in typing.get_args(field.annotation):
-                settings[f"{section}.{name}"] = value
-    return flat(settings)
+            if value is None and field.default in (None, (), {}):  # ML Metadata leaves it out
+                settings[f"{section}.{name}"] = unset[f"{section}.{name}"]
+            elif value is not None:
+                settings[f"{section}.{name}"] = structured(value)
+    return settings

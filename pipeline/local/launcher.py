@@ -83,7 +83,7 @@ class ReportingLauncher(launcher.Launcher):
         return reduced_overhead([each.value.string_value for each in self._beam_args])
 
     def _prepare_execution(self) -> Any:
-        """As in TFX; also notes the cached result that the execution will replace."""
+        """Prepares as TFX does; also notes the cached result that the execution will replace."""
         prepared = super()._prepare_execution()
         if prepared.is_execution_needed:
             with self._mlmd_connection as metadata:
@@ -95,7 +95,7 @@ class ReportingLauncher(launcher.Launcher):
     def _run_executor(
         self, execution_info: data_types.ExecutionInfo
     ) -> execution_result_pb2.ExecutorOutput:
-        """As in TFX; also compares inputs and describes outputs.
+        """Runs as TFX does; also compares inputs and describes outputs.
 
         Raises:
             DamagedArtifactError: an input is damaged, or became so while the executor read it.
@@ -150,7 +150,7 @@ class ReportingLauncher(launcher.Launcher):
         contexts: list[metadata_store_pb2.Context],
         executor_output: execution_result_pb2.ExecutorOutput | None = None,
     ) -> None:
-        """As in TFX; also notes the cause of the exception that is being handled."""
+        """Publishes as TFX does; also notes the cause of the exception that is being handled."""
         error = sys.exc_info()[1]
         output = executor_output or execution_result_pb2.ExecutorOutput()
         if interrupt.requested():  # Beam may have raised another error

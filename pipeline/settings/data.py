@@ -144,7 +144,7 @@ class DataSettings(Settings):
         return "cifar100_coarse" if self.label == "coarse" else self.dataset
 
     def generator(self, task: Task) -> Literal["cifar", "folder", "task", "sample", "named"]:
-        """What makes the examples.
+        """The component that makes the examples.
 
         ``example_gen``; the task's own component; its program; for pictures, a local folder of
         image files by class, or Cifar10ExampleGen.

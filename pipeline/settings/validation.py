@@ -42,6 +42,8 @@ class _Problem(NamedTuple):
 
     path: tuple[str, ...]
     message: str
+    setting: str
+    suggestion: str = ""
 
 
 def validate(
@@ -74,7 +76,10 @@ def validate(
         origin = ", ".join(override.text for override in blamed) or source
         lines.append(f"{origin}: {problem.message}" if origin else problem.message)
     raise SettingsError(
-        "; ".join(_grouped(lines, source)), setting=".".join(problems[0].path), file=source or ""
+        "; ".join(_grouped(lines, source)),
+        setting=problems[0].setting,
+        suggestion=problems[0].suggestion,
+        file=source or "",
     )
 
 
@@ -124,7 +129,8 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
     for problem in error.errors(include_url=False):
         path = tuple(str(part) for part in problem["loc"])
         if refused := setting_error(problem):
-            yield _Problem(path, secrets.redact(str(refused)))
+            said, use = secrets.redact(str(refused)), secrets.redact(refused.suggestion)
+            yield _Problem(path, said, refused.setting, use)
             continue
         message, value = secrets.redact(message_of(problem)), problem["input"]
         if path:
@@ -132,7 +138,7 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
         if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
             text = repr(settings_overrides.shown_value(path, value))
             message += f" (given: {settings_overrides.shortened(text)})"
-        yield _Problem(path, message)
+        yield _Problem(path, message, ".".join(path))
 
 
 def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) -> None:

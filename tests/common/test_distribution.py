@@ -8,7 +8,6 @@ from typing import Any
 
 import click.testing
 import pytest
-from messages import Messages
 
 import stagecraft
 from stagecraft import components
@@ -45,10 +44,10 @@ def site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(folder)
 
 
-def test_the_other_project_in_our_folder_is_refused(site: Site, messages: Messages) -> None:
+def test_the_other_project_in_our_folder_is_refused(site: Site) -> None:
     site.package()
     site.add("stagecraft", "0.1.9")
-    with messages.raises(ForeignDistributionError) as caught:
+    with pytest.raises(ForeignDistributionError) as caught:
         lazy.check_distribution()
     assert caught.value.value == "stagecraft 0.1.9"
     assert caught.value.file == str(site.folder / "stagecraft")

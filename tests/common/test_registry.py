@@ -6,7 +6,6 @@ import pathlib
 import sys
 
 import pytest
-from messages import Messages
 
 from stagecraft.common.registry import EntryPointError, Registry, UnknownNameError
 
@@ -73,17 +72,15 @@ def test_what_is_installed_later_is_there_after_a_refresh(
 
 
 @pytest.mark.parametrize(("name", "use"), [("dogg", "dog"), ("xyz", "one of cat, dog, dingo")])
-def test_an_unknown_name(animals: Registry, name: str, use: str, messages: Messages) -> None:
-    with messages.raises(UnknownNameError) as caught:
+def test_an_unknown_name(animals: Registry, name: str, use: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
         animals.get(name)
     assert (caught.value.setting, caught.value.value) == ("zoo.animal", name)
     assert caught.value.suggestion.startswith(use)
 
 
 @pytest.mark.parametrize("name", ["stone", "ghost", "dingo"])
-def test_an_entry_point_that_gives_no_entry(
-    animals: Registry, name: str, messages: Messages
-) -> None:
-    with messages.raises(EntryPointError) as caught:
+def test_an_entry_point_that_gives_no_entry(animals: Registry, name: str) -> None:
+    with pytest.raises(EntryPointError) as caught:
         animals.get(name)
     assert (caught.value.setting, caught.value.value) == ("zoo.animal", name)

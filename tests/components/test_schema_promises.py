@@ -34,12 +34,12 @@ COMPARATORS = {
 
 
 @pytest.mark.parametrize("name", COMPARATORS)
-def test_a_comparator_is_refused(name, tmp_path, messages):
+def test_a_comparator_is_refused(name, tmp_path):
     record, text = COMPARATORS[name]
     file = tmp_path / "schema" / "schema.pbtxt"
     file.parent.mkdir()
     file.write_text(text)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         ImportSchema(str(file))
     assert (caught.value.file, caught.value.record) == (str(file), record)
     inputs = {
@@ -52,7 +52,7 @@ def test_a_comparator_is_refused(name, tmp_path, messages):
     assert (caught.value.file, caught.value.record) == (str(file), record)
 
 
-def test_a_slice_that_no_feature_has_is_refused(tmp_path, messages):
+def test_a_slice_that_no_feature_has_is_refused(tmp_path):
     file = tmp_path / "schema" / "schema.pbtxt"
     file.parent.mkdir()
     file.write_text(FEATURE % "")
@@ -66,7 +66,7 @@ def test_a_slice_that_no_feature_has_is_refused(tmp_path, messages):
         slices=["town", "twon"],
     )
     properties = {"eval_config": proto_utils.proto_to_json(config)}
-    with messages.raises(MissingFeatureError) as caught:
+    with pytest.raises(MissingFeatureError) as caught:
         Evaluator().Do({"schema": schema}, {}, properties)
     assert caught.value.missing == ("twon",)
     inputs = {

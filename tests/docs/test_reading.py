@@ -18,7 +18,6 @@ COMMANDS = [line for page in PAGES for line in commands(page)]
 RARELY = (
     "README.md",
     "docs/explanation/parallelism.md",
-    "docs/how-to/accumulate.md",
     "docs/how-to/estimators.md",
     "docs/how-to/init.md",
     "docs/how-to/kubeflow.md",

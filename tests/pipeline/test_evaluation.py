@@ -131,21 +131,19 @@ def test_thresholds_of_any_metric_and_slices():
     ],
     ids=["near", "unknown", "twice"],
 )
-def test_metrics_that_cannot_be_meant(changes, setting, suggestion, messages):
+def test_metrics_that_cannot_be_meant(changes, setting, suggestion):
     pictures = registries.TASKS.get("pictures")
     with pytest.raises(SettingError) as refused:
         EvaluateSettings(**changes).check_metrics(pictures)
     assert (refused.value.setting, refused.value.suggestion) == (setting, suggestion)
-    messages.check(str(refused.value))
     with pytest.raises(ValueError, match=setting):
         PipelineSettings.model_validate({"evaluate": changes})
 
 
-def test_a_task_without_accuracy(messages):
+def test_a_task_without_accuracy():
     with pytest.raises(SettingError) as refused:
         EvaluateSettings(min_accuracy=0.5).check_metrics(houses_task.HOUSES)
     assert refused.value.setting == "evaluate.min_accuracy"
-    messages.check(str(refused.value))
 
 
 @pytest.mark.parametrize("bounds", [{}, {"min": 2, "max": 1}, {"min": float("nan")}, {"least": 1}])

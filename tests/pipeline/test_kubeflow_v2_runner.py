@@ -210,8 +210,8 @@ def test_what_vertex_does_not_run_is_replaced(compile_vertex):
         ("parallel={strategy: mirrored, replicas: 2}", "kubeflow.steps.Trainer.gpus"),
     ],
 )
-def test_settings_without_support_on_vertex(compile_vertex, tmp_path, messages, override, setting):
-    with messages.raises(SystemExit) as refused:
+def test_settings_without_support_on_vertex(compile_vertex, tmp_path, override, setting):
+    with pytest.raises(SystemExit) as refused:
         compile_vertex(override)
     assert str(refused.value).startswith(f"Error: {setting}: ")
     assert not (tmp_path / "pipeline.json").exists()

@@ -46,11 +46,11 @@ def test_steps_replace_the_presets_epochs_and_back():
 @pytest.mark.parametrize(
     ("given", "parsed"),
     [
-        ("train.augment=[flip, crop]", "crop,flip"),
-        ("train.augment=cutout,flip", "flip,cutout"),
-        ("train.augment=none", "none"),
-        ("train.augment=false", "none"),
-        ("train.augment=true", "crop,flip"),
+        ("train.augment=[flip, crop]", ("crop", "flip")),
+        ("train.augment=cutout,flip", ("flip", "cutout")),
+        ("train.augment=none", ()),
+        ("train.augment=false", ()),
+        ("train.augment=true", ("crop", "flip")),
     ],
 )
 def test_augment_takes_lists_words_and_booleans(given, parsed):
@@ -58,45 +58,59 @@ def test_augment_takes_lists_words_and_booleans(given, parsed):
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "setting", "use"),
     [
-        ["train.stps=5"],
-        ["trian.steps=5"],
-        ["train.steps=0"],
-        ["train.augment=mixupp"],
-        ["train.batch_size=many"],
-        ["train.batch_size=0"],
-        ["train.learning_rate=0"],
-        ["train.momentum=1"],
-        ["train.optimizer=adams"],
-        ["train.model=rsenet20"],
-        ["train.model=resnet21"],
-        ["train.model=my_models"],
-        ["train.model=3"],
-        ["train=3"],
-        ["train.steps"],
-        ["train.steps=5", "train.epochs=2"],
-        ["name=a b/c"],
-        ["name.first=x"],
-        ["data.val_fraction=0.6"],
-        ["data.val_fraction=half"],
-        ["data.label=coarse"],
-        ["data.dataset=cifar100"],
-        ["parallel.jit=perhaps"],
-        ["parallel.strategy=gird"],
-        ["parallel.stages=2"],
-        ["parallel.workers=2"],
-        ["parallel.strategy=grid", "parallel.stages=3", "parallel.cuts=[add_1]"],
-        ["parallel.devices=[TPU:0]"],
-        ["parallel.replicas=2"],
-        ["parallel.strategy=mirrored", "parallel.replicas=4", "parallel.virtual_devices=2"],
-        ["parallel.strategy=mirrored", "parallel.replicas=3"],
+        (["train.stps=5"], "train", ""),
+        (["trian.steps=5"], "", ""),
+        (["train.steps=0"], "train.steps", ""),
+        (["train.augment=mixupp"], "train.augment", "mixup"),
+        (["train.batch_size=many"], "train.batch_size", ""),
+        (["train.batch_size=0"], "train.batch_size", ""),
+        (["train.learning_rate=0"], "train.learning_rate", ""),
+        (["train.momentum=1"], "train.momentum", ""),
+        (["train.optimizer=adams"], "train.optimizer", "adam"),
+        (["train.model=rsenet20"], "train.model", "resnet20"),
+        (["train.model=resnet21"], "train.model", "resnet20 or resnet56"),
+        (["train.model=my_models"], "train.model", "one of airbench_64_256_256,"),
+        (["train.model=3"], "train.model", ""),
+        (["train=3"], "train", ""),
+        (["train.steps"], "--set", "train.steps=500"),
+        (["train.steps=5", "train.epochs=2"], "train.steps", "one of them"),
+        (["name=a b/c"], "name", ""),
+        (["name.first=x"], "name.first", ""),
+        (["data.val_fraction=0.6"], "data.val_fraction", ""),
+        (["data.val_fraction=half"], "data.val_fraction", ""),
+        (["data.label=coarse"], "data.label", "data.dataset: cifar100"),
+        (["data.dataset=cifar100"], "data.source", "data.dataset: cifar10"),
+        (["parallel.jit=perhaps"], "parallel.jit", ""),
+        (["parallel.strategy=gird"], "parallel.strategy", "grid"),
+        (["parallel.stages=2"], "parallel.stages", "parallel.strategy: grid"),
+        (["parallel.workers=2"], "parallel.workers", "parallel.workers: 1,"),
+        (
+            ["parallel.strategy=grid", "parallel.stages=3", "parallel.cuts=[add_1]"],
+            "parallel.cuts",
+            "parallel.stages: 2, name 2",
+        ),
+        (["parallel.devices=[TPU:0]"], "parallel.devices", "parallel.devices: auto, or"),
+        (["parallel.replicas=2"], "parallel.replicas", "parallel.strategy:"),
+        (
+            ["parallel.strategy=mirrored", "parallel.replicas=4", "parallel.virtual_devices=2"],
+            "parallel.virtual_devices",
+            "parallel.virtual_devices: 4",
+        ),
+        (
+            ["parallel.strategy=mirrored", "parallel.replicas=3"],
+            "train.batch_size",
+            "train.batch_size: 63",
+        ),
     ],
-    ids=",".join,
+    ids=str,
 )
-def test_errors(messages, overrides):
-    with messages.raises(SettingsError):
+def test_errors(overrides, setting, use):
+    with pytest.raises(SettingsError) as caught:
         load("quickstart", overrides)
+    assert caught.value.setting == setting
+    assert caught.value.suggestion.startswith(use)
 
 
 def test_settings_travel_flat_and_come_back():
@@ -113,17 +127,17 @@ def test_the_fast_presets_have_the_rates_of_airbench94_muon(preset):
     """Upstream sums the losses of 2,000 examples, and couples the decay with the momentum."""
     train = load(preset).train
     batch = train.batch_size
-    assert train.learning_rate * train.multipliers["norm/beta"] == pytest.approx(
+    assert train.learning_rate * train.learning_rate_multipliers["norm/beta"] == pytest.approx(
         0.053 * batch, rel=0.01
     )
     # Upstream divides the logits of 256 features by 256, where the network here multiplies by 1/9.
     assert train.learning_rate == pytest.approx(0.67 * batch * (9 / 256) ** 2, rel=0.01)
-    args = train.optimizer_arguments
+    args = train.optimizer_args
     of_kernels = 0.24 * math.sqrt(batch / 2000)
     assert train.learning_rate * args["rate_factor"] == pytest.approx(of_kernels, rel=0.01)
     decay = 2e-6 * batch / (1 - train.momentum)
     assert train.learning_rate * train.weight_decay == pytest.approx(decay, rel=0.01)
     assert (train.momentum, train.label_smoothing) == (0.85, 0.2)
     assert (args["momentum"], args["iterations"], args["normalize_weights"]) == (0.6, 3, True)
-    assert set(train.multipliers.values()) == {64}
-    assert train.freeze_shares == {"whitening/bias": 0.375}  # 3 of 8 epochs
+    assert set(train.learning_rate_multipliers.values()) == {64}
+    assert train.freeze_after == {"whitening/bias": 0.375}  # 3 of 8 epochs

@@ -220,9 +220,10 @@ def test_other_kinds_of_models(make_fn_args, tmp_path, model):
 
 
 @pytest.mark.parametrize("model", ["user_models:same_names", "user_models:frozen"])
-def test_models_that_cannot_be_trained_are_refused(model, make_fn_args, tmp_path, messages):
-    with messages.raises(UserError):
+def test_models_that_cannot_be_trained_are_refused(model, make_fn_args, tmp_path):
+    with pytest.raises(UserError) as caught:
         run_fn(make_fn_args(tmp_path, train_model=model))
+    assert caught.value.setting == "train.model"
 
 
 def test_a_diverging_training_says_where(make_fn_args, tmp_path):
@@ -242,12 +243,11 @@ def test_tfxs_own_trainer_gives_no_working_dir(make_fn_args, tmp_path):
 
 
 def test_a_model_that_keras_cannot_load_back_is_refused_before_it_is_trained(
-    make_fn_args, tmp_path, messages
+    make_fn_args, tmp_path
 ):
     """A class of its own, which Keras finds only if it is registered."""
     fn_args = make_fn_args(tmp_path, train_model="user_models:subclassed", train_export_keras=1)
     with pytest.raises(SettingError) as refused:
         run_fn(fn_args)
     assert refused.value.setting == "train.export_keras"
-    messages.check(str(refused.value).partition(" back:")[0])  # the rest is Keras's
     assert not (tmp_path / "checkpoints").exists() or not _states(tmp_path)

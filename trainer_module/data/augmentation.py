@@ -1,4 +1,4 @@
-"""What an augmentation is. Imports no TensorFlow."""
+"""The base of augmentations. Imports no TensorFlow."""
 
 from __future__ import annotations
 

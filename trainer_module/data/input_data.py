@@ -154,7 +154,7 @@ def train_dataset(
         rows = values[start:end]
         return rows if mixing is None else tf.concat([rows, values[::-1][start:end]], axis=0)
 
-    mixing = mixing_data.find(settings.augmentations)
+    mixing = mixing_data.find(settings.augment)
     worker, workers = part
     start, end = (settings.batch_size * w // workers for w in (worker, worker + 1))
     first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)

@@ -99,7 +99,7 @@ def texts(schema_path: str, name: str) -> Sequence[str] | None:
 
 
 class Picture(NamedTuple):
-    """What the schema says about the feature ``image``."""
+    """The feature ``image`` as the schema describes it."""
 
     shape: tuple[int, int, int] = features.IMAGE_SHAPE
     """Height, width, channels."""

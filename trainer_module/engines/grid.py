@@ -162,7 +162,7 @@ class GridEngine(Engine):
     def _with_gradients(
         self, replica: int, sums: list[list[PartialSums]]
     ) -> list[tuple[StageReplica, PartialSums]]:
-        """What together has all gradients once: a replica's stages, or all slices."""
+        """The parts that together have all gradients once: a replica's stages, or all slices."""
         rows = zip(self._grid, sums, strict=True)
         return [
             pair

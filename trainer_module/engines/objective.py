@@ -15,7 +15,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 
 
 class Objective:
-    """What an engine computes from the outputs of a model."""
+    """The values that an engine computes from the outputs of a model."""
 
     def __init__(self, settings: TrainingSettings):
         self.task: Task = settings.task.found

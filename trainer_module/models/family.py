@@ -1,4 +1,4 @@
-"""What a family of models is. Imports neither TensorFlow nor Keras."""
+"""The base of families of models. Imports neither TensorFlow nor Keras."""
 
 from __future__ import annotations
 

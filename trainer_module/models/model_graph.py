@@ -269,7 +269,7 @@ def are_open(inputs: Nest) -> bool:
 
 
 def sized(model: keras.Model) -> Nest:
-    """As :func:`of`, but for costs: sizes that the model leaves open are those noted."""
+    """The graph of :func:`of` for costs: sizes that the model leaves open are those noted."""
     own, noted = of(model), tf.nest.flatten(_noted.get(model, ()))
     symbols = tf.nest.flatten(own)
     if not are_open(own) or len(symbols) != len(noted):

@@ -29,7 +29,7 @@ def matches(patterns: Iterable[str], path: str) -> bool:
 
 def multiplier(train: TrainSettings, path: str) -> float:
     """The factor on the learning rate of a variable; the first pattern that matches counts."""
-    for pattern, factor in train.multipliers.items():
+    for pattern, factor in train.learning_rate_multipliers.items():
         if re.search(pattern, path):
             return float(factor)
     return 1.0
@@ -37,7 +37,7 @@ def multiplier(train: TrainSettings, path: str) -> float:
 
 def freeze_share(train: TrainSettings, path: str) -> float | None:
     """The share of all steps after which a variable is frozen; the first pattern counts."""
-    for pattern, share in train.freeze_shares.items():
+    for pattern, share in train.freeze_after.items():
         if re.search(pattern, path):
             return float(share)
     return None
@@ -53,23 +53,23 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
         SettingError: a pattern matches no variable that it could change, or nothing is left to
             train.
     """
-    _check("train.frozen", train.frozen_patterns, model.trainable_variables)
-    _check("train.freeze_after", train.freeze_shares, model.trainable_variables)
+    _check("train.frozen", train.frozen, model.trainable_variables)
+    _check("train.freeze_after", train.freeze_after, model.trainable_variables)
     _check_not_frozen(train, [variable.path for variable in model.trainable_variables])
-    if train.frozen_patterns:
-        _freeze(train.frozen_patterns, model)
+    if train.frozen:
+        _freeze(train.frozen, model)
         if not model.trainable_variables:
             raise SettingError(
                 "train.frozen",
-                ", ".join(train.frozen_patterns),
+                ", ".join(train.frozen),
                 "leaves nothing to train",
                 "patterns that match fewer variables",
             )
     trained = model.trainable_variables
     _check_left(train, trained)
-    _check("train.learning_rate_multipliers", [*train.multipliers], trained)
+    _check("train.learning_rate_multipliers", [*train.learning_rate_multipliers], trained)
     kernels = [variable for variable in trained if is_kernel(variable)]
-    _check("train.weight_decay_exclude", train.undecayed_patterns, kernels)
+    _check("train.weight_decay_exclude", train.weight_decay_exclude, kernels)
     optimizer = registries.OPTIMIZERS.get(train.optimizer)
     optimizer.check_weights(train, trained)
 
@@ -91,9 +91,9 @@ def _freeze(patterns: Sequence[str], model: keras.Model) -> None:
 
 def _check_not_frozen(train: TrainSettings, paths: Sequence[str]) -> None:
     """Refuses patterns of ``train.freeze_after`` that match only what is frozen from the start."""
-    for pattern in train.freeze_shares:
+    for pattern in train.freeze_after:
         matching = [path for path in paths if re.search(pattern, path)]
-        if all(matches(train.frozen_patterns, path) for path in matching):
+        if all(matches(train.frozen, path) for path in matching):
             raise SettingError(
                 "train.freeze_after",
                 pattern,
@@ -108,7 +108,7 @@ def _check_left(train: TrainSettings, trained: Sequence[keras.Variable]) -> None
     if all(freeze_share(train, variable.path) is not None for variable in trained):
         raise SettingError(
             "train.freeze_after",
-            ", ".join(train.freeze_shares),
+            ", ".join(train.freeze_after),
             "leaves nothing to train after the last share",
             "patterns that match fewer variables",
         )

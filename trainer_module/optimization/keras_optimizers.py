@@ -67,7 +67,7 @@ class OfUser(UserEntry, Optimizer):
 
     @property
     def elementwise(self) -> bool:  # type: ignore[override]
-        """What the object says in an attribute of this name; imports its module."""
+        """The object's attribute of this name; imports its module."""
         return bool(getattr(user_objects.load("train.optimizer", self.name), "elementwise", False))
 
     def slots_with(self, train: TrainSettings) -> float:
@@ -76,7 +76,7 @@ class OfUser(UserEntry, Optimizer):
 
     @property
     def decays_all_weights(self) -> bool:
-        """As the attribute of this name of the user's function says; without one, False."""
+        """The attribute of this name of the user's function; without one, False."""
         found = user_objects.load("train.optimizer", self.name)
         return bool(getattr(found, "decays_all_weights", False))
 

@@ -64,7 +64,7 @@ class OfKeras(_LearningRateSchedule):
         initial = {_INITIAL: train.learning_rate} if _INITIAL in self._known else {}
         kind = getattr(keras.optimizers.schedules, self.class_name)
         try:
-            return kind(**initial, **train.schedule_arguments)
+            return kind(**initial, **train.schedule_args)
         except (TypeError, ValueError) as error:
             raise SettingError(
                 ARGS, train.schedule_args, f"is refused by {self.description}: {error}"

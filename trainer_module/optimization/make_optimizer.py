@@ -48,7 +48,7 @@ def make_optimizer(
 
 
 def _excluded(settings: TrainSettings, variable: keras.Variable) -> bool:
-    return patterns.matches(settings.undecayed_patterns, variable.path)
+    return patterns.matches(settings.weight_decay_exclude, variable.path)
 
 
 def apply(optimizer: keras.optimizers.Optimizer, factors: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""What an optimizer is. Imports neither TensorFlow nor Keras."""
+"""The base of optimizers. Imports neither TensorFlow nor Keras."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class KerasOptimizer(Optimizer):
         """
         import keras
 
-        given = train.optimizer_arguments
+        given = train.optimizer_args
         try:
             return getattr(keras.optimizers, self.class_name)(**(self.arguments(train) | given))
         except (TypeError, ValueError) as error:

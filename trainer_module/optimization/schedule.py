@@ -1,4 +1,4 @@
-"""What a learning-rate schedule is. Imports no TensorFlow."""
+"""The base of learning-rate schedules. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARGS = "train.schedule_args"
 
 
 class RateSchedule(Entry):
-    """What ``train.schedule`` names: it gives the learning rate of each step."""
+    """The object that ``train.schedule`` names: it gives the learning rate of each step."""
 
     default_warmup = 0.0
     """Share of all steps to warm up for, where ``train.warmup_steps`` is 0."""

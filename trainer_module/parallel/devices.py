@@ -122,7 +122,7 @@ def configure_devices(parallel: ParallelSettings) -> None:
 
 
 def available(parallel: ParallelSettings) -> list[str]:
-    """What ``parallel.devices: auto`` chooses from: GPUs where there are any, else CPUs."""
+    """Devices from which ``parallel.devices: auto`` chooses: GPUs if there are any, else CPUs."""
     return (not parallel.virtual_devices and _names("GPU")) or _names("CPU")
 
 

@@ -395,6 +395,6 @@ class Capabilities(Entry):
 
 
 def capabilities(strategy: str) -> Capabilities:
-    """Those of the strategy of a name."""
+    """The capabilities of the strategy of a name."""
     found: Capabilities = registries.STRATEGIES.get(strategy)
     return found

@@ -188,7 +188,7 @@ class ParallelSettings(Settings):
     @field_validator("devices", mode="before")
     @classmethod
     def _parse_devices(cls, value: Any) -> Any:
-        """As cuts; ``/gpu:0`` and the like become ``GPU:0``."""
+        """Accepts the forms that ``cuts`` accepts; ``/gpu:0`` and the like become ``GPU:0``."""
         names = _names("parallel.devices", value, "GPU:0,GPU:1")
         if names == ["auto"]:
             return "auto"

@@ -1,4 +1,4 @@
-"""What a strategy is: the one object that the rest of the product asks. Imports no TensorFlow.
+"""The base of strategies: the one object that the rest of the product asks. Imports no TensorFlow.
 
 A strategy is a file in ``strategies/``, or an entry point ``stagecraft.strategies`` of another
 package. The file imports TensorFlow and engines inside functions only, because settings are
@@ -147,7 +147,7 @@ class Strategy(Capabilities):
     def traffic(
         self, parallel: ParallelSettings, gradients: Sequence[float], weights: float
     ) -> Traffic:
-        """What a step sends: here, a ring around the replicas of each stage.
+        """Bytes that a step sends: here, a ring around the replicas of each stage.
 
         Each of N devices sends ``2 (N - 1) / N`` of the summed bytes (Patarasuk and Yuan 2009,
         "Bandwidth optimal all-reduce algorithms for clusters of workstations", section 2). Inside a

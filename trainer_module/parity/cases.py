@@ -68,7 +68,7 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
             settings.train,
             learning_rate=rate,
             schedule="constant",
-            schedule_args=None,
+            schedule_args={},
             warmup_steps=0,
         ),
         changed_parallel(settings.parallel, precision="float64"),
@@ -109,7 +109,7 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
 
 
 def description(case: Case) -> str:
-    """What a topology is, in words."""
+    """A topology in words."""
     if case.name != CONFIGURED:
         return named()[case.name][1].description
     return f"the settings' own: parallel.strategy {case.settings.parallel.strategy}"
@@ -185,7 +185,7 @@ def _training(
         "batch_size": -(-batch_size // parts) * parts,
         "steps": steps,
         "epochs": None,
-        "augment": "none",
+        "augment": (),
         "shuffle": "auto",
         # The setting is for a longer training; here the warm-up could take all steps, and no pull
         # might follow any.

@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.parallel.roles import Role, roles
@@ -56,7 +56,7 @@ class Check:
     on_phase: OnPhase = lambda topology, phase: None
 
     def __post_init__(self) -> None:
-        self._references: dict[TrainingSettings, _Reference | ProcessError] = {}
+        self._references: dict[tuple[Any, ...], _Reference | ProcessError] = {}
         self._has_state: bool | None = None  # the model; known from the first reference on
 
     def rows(self, cases: Iterable[Case]) -> Iterator[Row]:
@@ -92,19 +92,20 @@ class Check:
 
     def _reference(self, case: Case) -> _Reference | ProcessError:
         mixed = case.settings.parallel.precision.startswith("mixed")
-        key = case.reference(same_parts=mixed or self._has_state is not False)
+        settings = case.reference(same_parts=mixed or self._has_state is not False)
+        key = _key(settings)
         if key in self._references:
             return self._references[key]
         reference: _Reference | ProcessError
         try:
-            [path] = self._run(f"one device for {case.name}", key, None)
+            [path] = self._run(f"one device for {case.name}", settings, None)
         except ProcessError as error:
             reference = error
         else:
             reference = _Reference(path, Results(str(path)))
             self._has_state = reference.results.notes.has_state
             if not (mixed or self._has_state):  # then it took whole batches
-                self._references[case.reference(same_parts=False)] = reference
+                self._references[_key(case.reference(same_parts=False))] = reference
         self._references[key] = reference
         return reference
 
@@ -179,6 +180,11 @@ def _gradients(own: Results, reference: Results, precision: str, point: int) -> 
             for name, number, where in batches
         ]
     )
+
+
+def _key(settings: TrainingSettings) -> tuple[Any, ...]:
+    """The settings as a key of a dictionary: they contain mappings."""
+    return tuple(settings.flat().items())
 
 
 def _against(case: Case, reference: Results) -> str:

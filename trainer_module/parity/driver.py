@@ -162,7 +162,7 @@ class Driver:
         )
 
     def _first_inputs(self) -> Nest:
-        """What layers adapt to; all processes have the same examples."""
+        """Inputs to which layers adapt; all processes have the same examples."""
         shapes = (leaf.shape[1:] for leaf in tf.nest.flatten(self._inputs))
         return _slice(self._inputs, slice(adapting.count(*shapes)))
 

@@ -62,7 +62,7 @@ class Row:
 
     @property
     def note(self) -> str:
-        """What limits the comparison, in a sentence; empty if nothing does."""
+        """The limit of the comparison, in a sentence; empty if there is none."""
         return "; ".join(each for each in (self._about_float32(), *self.random) if each)
 
     def _about_float32(self) -> str:

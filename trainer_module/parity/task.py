@@ -85,7 +85,7 @@ def _tuples(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Notes:
-    """What a process reports about itself."""
+    """Notes that a process makes about itself."""
 
     parts: int
     """Number of parts in which it took each batch."""

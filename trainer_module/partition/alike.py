@@ -54,7 +54,7 @@ def key(model: keras.Model) -> Key | None:
 
 
 def layer_key(layer: keras.Layer) -> Key | None:
-    """As :func:`key`, of a layer."""
+    """The :func:`key` of a layer."""
     try:
         return _Reader().state(layer)
     except _Unknown:
@@ -101,7 +101,7 @@ class _Reader:
         return (type(model), *calls, *map(self.state, (*ends, *about)))
 
     def state(self, value: Any) -> Any:
-        """What a layer, or anything that it holds, computes by."""
+        """The state by which a layer, or anything that it holds, computes."""
         if value is None or isinstance(value, (bool, int, float, str, bytes)):
             return type(value), value
         if isinstance(value, (list, tuple, dict, set, frozenset)):

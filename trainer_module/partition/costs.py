@@ -152,7 +152,7 @@ def _of_example(tensor: Any) -> keras.KerasTensor:
 
 
 class _Traced(NamedTuple):
-    """What the graph of a stage says of all stages that compute the same."""
+    """Costs in the graph of a stage, for all stages that compute the same."""
 
     outputs: Nest
     kept: Kept
@@ -211,7 +211,7 @@ def _frozen(model: keras.Model) -> int:
 
 
 def _kept(model: keras.Model, inputs: Nest, graph: Any) -> Kept:
-    """What the gradient of a call in training takes.
+    """Tensors that the gradient of a call in training takes.
 
     Where the gradient is not known, or keeps lists, as loops do: all layers' outputs.
     """
@@ -290,7 +290,7 @@ _VIEWS = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StopGradien
 
 
 class Kept(NamedTuple):
-    """What the gradient of a graph takes, of one example."""
+    """Bytes that the gradient of a graph takes, of one example."""
 
     inside: int
     """Bytes that the graph computes."""
@@ -454,7 +454,7 @@ class Operation(NamedTuple):
     """Whether ``parallel.shards`` divides it."""
 
     def divided(self, shards: int) -> Operation:
-        """What each shard of it costs."""
+        """The costs of each shard of it."""
         if not self.split:
             return self
         return self._replace(

@@ -211,7 +211,7 @@ class CostModel:
         return found
 
     def pass_bytes(self, degrees: Degrees, starts: Sequence[int]) -> list[float]:
-        """Those of :meth:`sizes` that a backward pass of each part takes for itself."""
+        """Bytes of :meth:`sizes` that a backward pass of each part takes for itself."""
         begins, ends = self._bounds(starts)
         found: list[float] = self._of_pass(degrees, begins, ends).tolist()
         return found
@@ -442,7 +442,7 @@ class Passes(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """What follows the passes of a step."""
+    """The exchange that follows the passes of a step."""
 
     all_reduce: float
     tied: float
@@ -479,7 +479,7 @@ class Degrees(NamedTuple):
 
     @classmethod
     def of(cls, parallel: ParallelSettings) -> Degrees:
-        """Those of some settings."""
+        """The exchange of some settings."""
         return cls(**{name: getattr(parallel, name) for name in cls._fields})
 
     @property

@@ -178,7 +178,7 @@ class PieceTimes:
 
 
 def _key(cost: StageCost) -> tuple[Any, ...]:
-    """What the times depend on."""
+    """The key on which the times depend."""
     sums = cost.parameters, cost.flops, cost.activation_bytes
     split = cost.split_parameters, cost.split_flops, cost.split_activation_bytes, cost.most_shards
     return cost.operations, sums, split

@@ -11,7 +11,7 @@ from stagecraft.common.errors import SettingError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong, and what it costs."""
+    """Faults and their costs."""
 
     mtbf: float = 6_334.0
     """Mean hours between two failures of one host. The default is that of Llama 3: 419 unexpected

@@ -17,7 +17,7 @@ _TIMES = {
 
 
 def plan_text(plan: Plan) -> str:
-    """What ``stagecraft plan`` prints."""
+    """The text that ``stagecraft plan`` prints."""
     parts = len(plan.stages)
     paragraphs = [
         _heading(plan),

@@ -21,6 +21,9 @@ from stagecraft.trainer_module.settings.train import TrainSettings
 __all__ = ["ParallelSettings", "Settings", "TaskSettings", "TrainSettings", "TrainingSettings"]
 
 
+_NOTHING: tuple[Any, ...] = (None, (), {})
+
+
 class TrainingSettings(Settings):
     """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
 
@@ -40,10 +43,10 @@ class TrainingSettings(Settings):
     def _check_augment(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
         """The task decides whether ``augment`` has an effect."""
         task = info.data.get("task")
-        if task is None or not train.augmentations:
+        if task is None or not train.augment:
             return train
         if task.found.augments:
-            for name in train.augmentations:
+            for name in train.augment:
                 if registries.AUGMENTATIONS.get(name).mixes and not task.found.mixes:
                     problem = f"does not work with the task {task.name}, only with pictures"
                     raise SettingError("train.augment", name, problem, "crop,flip")
@@ -51,11 +54,11 @@ class TrainingSettings(Settings):
         if "augment" in train.model_fields_set:
             raise SettingError(
                 "train.augment",
-                train.augment,
+                ",".join(train.augment),
                 f"has no effect: the task {task.name} does not augment",
                 "train.augment: none",
             )
-        return train.model_copy(update={"augment": "none"})
+        return train.model_copy(update={"augment": ()})
 
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
@@ -144,14 +147,13 @@ class TrainingSettings(Settings):
         return self.model_copy(update={"parallel": self.parallel.definite})
 
     def flat(self) -> dict[str, int | float | str]:
-        """``{"train_batch_size": 128, …}``; fields that are None are left out."""
+        """``{"train_batch_size": 128, …}``; a mapping or a list is JSON, no value is left out."""
+        sections = {name: getattr(self, name) for name in TrainingSettings.model_fields}
         return {
             f"{section}_{name}": settings.primitive(value)
-            for section, fields in self.model_dump(
-                include=set(TrainingSettings.model_fields)
-            ).items()
-            for name, value in fields.items()
-            if value is not None
+            for section, given in sections.items()
+            for name, value in given.model_dump().items()
+            if value not in _NOTHING or type(given).model_fields[name].default not in _NOTHING
         }
 
     @classmethod

@@ -13,7 +13,7 @@ from stagecraft.trainer_module import registries
 
 
 class TaskSettings(Settings):
-    """What is learned (``task:``)."""
+    """The task that is learned (``task:``)."""
 
     name: str = Field(
         "pictures",

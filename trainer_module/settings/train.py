@@ -17,105 +17,12 @@ from stagecraft.common.registry import Entry
 from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 
-
-class TrainParsing(Settings):
-    """Validators of single fields, which :class:`~.train.TrainFields` declares."""
-
-    @field_validator("model", check_fields=False)
-    @classmethod
-    def _check_model(cls, value: str) -> str:
-        registries.model_family(value)
-        return value
-
-    @field_validator("optimizer", "schedule", check_fields=False)
-    @classmethod
-    def _check_entry(cls, value: str, info: ValidationInfo) -> str:
-        entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
-        return entry.name
-
-    @field_validator("loss", mode="before", check_fields=False)
-    @classmethod
-    def _parse_loss(cls, value: Any) -> Any:
-        """Accepts a name, a mapping, or the JSON of one, which flat settings hold."""
-        named = registries.losses(value)
-        return named.get("") or settings.mapping("train.loss", named)
-
-    @field_validator(
-        "optimizer_args",
-        "schedule_args",
-        "learning_rate_multipliers",
-        "freeze_after",
-        "loss_args",
-        "loss_weights",
-        mode="before",
-        check_fields=False,
-    )
-    @classmethod
-    def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accepts a mapping, or its JSON, which flat settings hold."""
-        return settings.mapping(f"train.{info.field_name}", value)
-
-    @field_validator("weight_decay_exclude", "frozen", mode="before", check_fields=False)
-    @classmethod
-    def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accepts a list, its JSON, or a single regular expression."""
-        return settings.patterns(f"train.{info.field_name}", value)
-
-    @field_validator("callbacks", mode="before", check_fields=False)
-    @classmethod
-    def _parse_callbacks(cls, value: Any) -> Any:
-        """Accepts a list, or a comma-separated string."""
-        return settings.dotted_names("train.callbacks", value)
-
-    @field_validator("initial_weights", check_fields=False)
-    @classmethod
-    def _check_initial_weights(cls, value: str | None) -> str | None:
-        if value is not None and "://" in value:
-            raise SettingError(
-                "train.initial_weights",
-                value,
-                "is a URI, but a training run loads weights only from files",
-                "a path that all processes can read, in the container image or on a volume",
-            )
-        return value or None
-
-    @field_validator("initial_weights_skip", mode="before", check_fields=False)
-    @classmethod
-    def _parse_skip(cls, value: Any) -> Any:
-        """Accepts a list, or a comma-separated string."""
-        if isinstance(value, str):
-            value = value.split(",")
-        if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value):
-            return value
-        return (
-            ",".join(part.strip().strip("/") for part in value if part.strip().strip("/")) or None
-        )
-
-    @field_validator("augment", mode="before", check_fields=False)
-    @classmethod
-    def _parse_augment(cls, value: Any) -> Any:
-        """Accepts a list, a comma-separated string, ``true`` (the default) or ``false``."""
-        if value is True:
-            return cls.model_fields["augment"].default
-        if value is False or value is None or value in ("", "none", "false"):
-            return "none"
-        return ",".join(registries.augmentations(value))
-
-    @field_validator("test_time_augment", mode="before", check_fields=False)
-    @classmethod
-    def _parse_test_time_augment(cls, value: Any) -> Any:
-        """Accepts ``none`` and ``false``."""
-        return None if value in ("", "none", "false", False) else value
-
-    @field_validator("lookahead", check_fields=False)
-    @classmethod
-    def _parse_lookahead(cls, value: int | None) -> int | None:
-        """Off is None: checkpoints from before this setting can resume."""
-        return value or None
+DEFAULT_EPOCHS = 10.0
+"""Used if the settings have neither steps nor epochs."""
 
 
-class TrainFields(TrainParsing):
-    """Model, optimizer and data: the fields."""
+class TrainSettings(Settings):
+    """Model, optimizer and data (``train:``)."""
 
     model: str = Field(
         "cnn",
@@ -128,8 +35,8 @@ class TrainFields(TrainParsing):
         ".weights.h5, a checkpoint (…/checkpoints/KEY/391), a pushed model (…/serving/VERSION), or "
         "the checkpoint of an Estimator (…/model.ckpt-1000)",
     )
-    initial_weights_skip: str | None = Field(
-        None,
+    initial_weights_skip: tuple[str, ...] = Field(
+        (),
         description="variables not to load from initial_weights: paths (head) or patterns "
         "(*/bias), separated by commas",
     )
@@ -148,8 +55,8 @@ class TrainFields(TrainParsing):
         "adamw, with learning_rate 0.003, schedule one_cycle, batch_size 32, 30 epochs and the "
         "model dnn_64_32",
     )
-    optimizer_args: str | None = Field(
-        None,
+    optimizer_args: dict[str, Any] = Field(
+        {},
         description="mapping of other arguments of the optimizer, such as {beta_1: 0.95}",
     )
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
@@ -159,22 +66,22 @@ class TrainFields(TrainParsing):
         ge=0,
         description="decoupled weight decay per step, times the learning rate; kernels only",
     )
-    weight_decay_exclude: str | None = Field(
-        None,
+    weight_decay_exclude: tuple[str, ...] = Field(
+        (),
         description="list of regular expressions; kernels whose path matches have no weight decay",
     )
-    learning_rate_multipliers: str | None = Field(
-        None,
+    learning_rate_multipliers: dict[str, float] = Field(
+        {},
         description="mapping from regular expression to factor; the factor of the first expression "
         "that matches the path of a weight multiplies its learning rate",
     )
-    frozen: str | None = Field(
-        None,
+    frozen: tuple[str, ...] = Field(
+        (),
         description="list of regular expressions; training does not change weights whose path "
         "matches, and a layer with no other weights runs in inference mode",
     )
-    freeze_after: str | None = Field(
-        None,
+    freeze_after: dict[str, float] = Field(
+        {},
         description="mapping from regular expression to a share of all steps, between 0 and 1; "
         "after this share, training does not change weights whose path matches; the first "
         "expression that matches counts",
@@ -200,26 +107,26 @@ class TrainFields(TrainParsing):
         "package.module:name of your own Keras LearningRateSchedule, or of a function that returns "
         "one",
     )
-    schedule_args: str | None = Field(
-        None,
+    schedule_args: dict[str, Any] = Field(
+        {},
         description="mapping of arguments of a schedule of Keras, such as {decay_steps: 1000}",
     )
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
-    loss: str = Field(
+    loss: str | dict[str, str] = Field(
         "task",
         description="loss of training and evaluations: one of these, or package.module:name "
         "of your own Keras loss, or of a function of targets and outputs; for a model with several "
         "outputs, a mapping from output to loss",
     )
-    loss_args: str | None = Field(
-        None,
+    loss_args: dict[str, Any] = Field(
+        {},
         description="mapping of arguments of the loss, such as {delta: 0.5}; for several outputs, "
         "a mapping from output to such mappings",
     )
-    loss_weights: str | None = Field(
-        None, description="mapping from output of the model to the factor of its loss; default: 1"
+    loss_weights: dict[str, float] = Field(
+        {}, description="mapping from output of the model to the factor of its loss; default: 1"
     )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target spread evenly over all classes"
@@ -237,10 +144,10 @@ class TrainFields(TrainParsing):
         description="steps between two pulls of the weights to slow weights, which are evaluated "
         "and exported (Zhang et al. 2019); 0: off",
     )
-    augment: str = Field(
-        "crop,flip",
-        description="names, separated by commas, or none; their order does not matter; a task that "
-        "does not augment has the default none",
+    augment: tuple[str, ...] = Field(
+        ("crop", "flip"),
+        description="list of names; their order does not matter; none: no augmentation, which is "
+        "the default for a task that does not augment",
     )
     mix_alpha: float = Field(
         1.0,
@@ -274,8 +181,8 @@ class TrainFields(TrainParsing):
         description="the training run stops after this number of evaluations without an "
         "improvement of the task's monitored metric",
     )
-    callbacks: str | None = Field(
-        None,
+    callbacks: tuple[str, ...] = Field(
+        (),
         description="list of package.module:Class; the chief calls their methods on_train_begin, "
         "on_step, on_epoch_end and on_train_end",
     )
@@ -293,104 +200,105 @@ class TrainFields(TrainParsing):
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
     )
 
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, value: str) -> str:
+        registries.model_family(value)
+        return value
 
-DEFAULT_EPOCHS = 10.0
-"""Used if the settings have neither steps nor epochs."""
+    @field_validator("optimizer", "schedule")
+    @classmethod
+    def _check_entry(cls, value: str, info: ValidationInfo) -> str:
+        entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
+        return entry.name
 
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _parse_loss(cls, value: Any) -> Any:
+        """Accepts a name, a mapping, or its JSON."""
+        named = registries.losses(value)
+        return named.get("") or named
 
-class TrainValues(TrainFields):
-    """Model, optimizer and data: the fields, and values that follow from them."""
+    @field_validator("optimizer_args", "schedule_args", "loss_args", mode="before")
+    @classmethod
+    def _parse_arguments(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a mapping, or its JSON."""
+        return settings.mapping(f"train.{info.field_name}", value)
 
-    @property
-    def skipped_weights(self) -> tuple[str, ...]:
-        """Paths and patterns of ``initial_weights_skip``."""
-        return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
+    @field_validator("learning_rate_multipliers", mode="before")
+    @classmethod
+    def _parse_multipliers(cls, value: Any) -> Any:
+        """Accepts a mapping from patterns to factors, or its JSON."""
+        return settings.factors("train.learning_rate_multipliers", value)
 
-    @property
-    def optimizer_arguments(self) -> dict[str, Any]:
-        """``optimizer_args`` as a mapping."""
-        return settings.loaded(self.optimizer_args, {})
+    @field_validator("freeze_after", mode="before")
+    @classmethod
+    def _parse_shares(cls, value: Any) -> Any:
+        """Accepts a mapping from patterns to shares, or its JSON."""
+        return settings.shares("train.freeze_after", value)
 
-    @property
-    def schedule_arguments(self) -> dict[str, Any]:
-        """``schedule_args`` as a mapping."""
-        return settings.loaded(self.schedule_args, {})
+    @field_validator("loss_weights", mode="before")
+    @classmethod
+    def _parse_weights(cls, value: Any) -> Any:
+        """Accepts a mapping from outputs to numbers, or its JSON."""
+        weights = settings.mapping("train.loss_weights", value)
+        for output, weight in weights.items():
+            if not isinstance(weight, (int, float)):
+                raise _misfit("loss_weights", output, "a number")
+        return weights
 
-    @property
-    def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
-        arguments = settings.loaded(self.loss_args, {})
-        return {
-            output: (name, arguments.get(output, {}) if output else arguments)
-            for output, name in registries.losses(self.loss).items()
-        }
+    @field_validator("weight_decay_exclude", "frozen", mode="before")
+    @classmethod
+    def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a list, its JSON, or a single regular expression."""
+        return settings.patterns(f"train.{info.field_name}", value)
 
-    @property
-    def output_weights(self) -> dict[str, float]:
-        """``loss_weights`` as a mapping."""
-        return settings.loaded(self.loss_weights, {})
+    @field_validator("callbacks", mode="before")
+    @classmethod
+    def _parse_callbacks(cls, value: Any) -> Any:
+        """Accepts a list, its JSON, or names separated by commas."""
+        return settings.dotted_names("train.callbacks", value)
 
-    @property
-    def multipliers(self) -> dict[str, float]:
-        """``learning_rate_multipliers`` as a mapping."""
-        return settings.loaded(self.learning_rate_multipliers, {})
+    @field_validator("initial_weights")
+    @classmethod
+    def _check_initial_weights(cls, value: str | None) -> str | None:
+        if value is not None and "://" in value:
+            raise SettingError(
+                "train.initial_weights",
+                value,
+                "is a URI, but a training run loads weights only from files",
+                "a path that all processes can read, in the container image or on a volume",
+            )
+        return value or None
 
-    @property
-    def frozen_patterns(self) -> list[str]:
-        """``frozen`` as a list."""
-        return settings.loaded(self.frozen, [])
+    @field_validator("initial_weights_skip", mode="before")
+    @classmethod
+    def _parse_skip(cls, value: Any) -> Any:
+        """Accepts a list, its JSON, or names separated by commas."""
+        names = settings.names("train.initial_weights_skip", value, "head,*/bias")
+        return tuple(name.strip("/") for name in names)
 
-    @property
-    def freeze_shares(self) -> dict[str, float]:
-        """``freeze_after`` as a mapping."""
-        return settings.loaded(self.freeze_after, {})
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _parse_augment(cls, value: Any) -> Any:
+        """Accepts a list, its JSON, a comma-separated string, ``true`` (the default), ``false``."""
+        if value is True:
+            return cls.model_fields["augment"].default
+        if value is None or value in (False, "", "none", "false"):
+            return ()
+        return registries.augmentations(settings.names("train.augment", value, "crop,flip"))
 
-    @property
-    def undecayed_patterns(self) -> list[str]:
-        """``weight_decay_exclude`` as a list."""
-        return settings.loaded(self.weight_decay_exclude, [])
+    @field_validator("test_time_augment", mode="before")
+    @classmethod
+    def _parse_test_time_augment(cls, value: Any) -> Any:
+        """Accepts ``none`` and ``false``."""
+        return None if value in ("", "none", "false", False) else value
 
-    @property
-    def callback_names(self) -> tuple[str, ...]:
-        """``callbacks`` as names."""
-        return tuple(self.callbacks.split(",")) if self.callbacks else ()
-
-    def total_steps(self, num_examples: int) -> int:
-        """Optimizer steps of the whole training."""
-        if self.steps is not None:
-            return self.steps
-        epochs = DEFAULT_EPOCHS if self.epochs is None else self.epochs
-        return max(1, round(epochs * num_examples / self.batch_size))
-
-    def steps_between_evaluations(self, num_examples: int) -> int:
-        """``eval_every``, or the steps of one epoch."""
-        return self.eval_every or self.steps_of_epoch(num_examples)
-
-    def steps_of_epoch(self, num_examples: int) -> int:
-        """Steps of one pass over the train split, rounded."""
-        return max(1, round(num_examples / self.batch_size))
-
-    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
-        """A copy with ``Task.train_defaults``."""
-        given = set(self.model_fields_set)
-        if "steps" in given:
-            given.add("epochs")
-        if "optimizer" in given:
-            given |= {"learning_rate", "schedule"}
-        return self.model_copy(update={k: v for k, v in defaults.items() if k not in given})
-
-    def without_initial_weights(self) -> Self:
-        """A copy without initial weights."""
-        return self.model_copy(update={"initial_weights": None, "initial_weights_skip": None})
-
-    @property
-    def augmentations(self) -> tuple[str, ...]:
-        """Names of the augmentations, in the order in which they are applied."""
-        return () if self.augment == "none" else tuple(self.augment.split(","))
-
-
-class TrainSettings(TrainValues):
-    """Model, optimizer and data (``train:``)."""
+    @field_validator("lookahead")
+    @classmethod
+    def _parse_lookahead(cls, value: int | None) -> int | None:
+        """Off is None: checkpoints from before this setting can resume."""
+        return value or None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -425,10 +333,8 @@ class TrainSettings(TrainValues):
             )
         if self.steps is not None:  # epochs are known with the data
             self.check_length(self.steps)
-        settings.check_factors("train.learning_rate_multipliers", self.multipliers)
-        settings.check_shares("train.freeze_after", self.freeze_shares)
-        registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
-        registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
+        registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_args)
+        registries.SCHEDULES.get(self.schedule).check(self.schedule_args)
         self._check_losses()
         return self
 
@@ -446,16 +352,12 @@ class TrainSettings(TrainValues):
     def _check_losses(self) -> None:
         losses = self.losses
         outputs = [output for output in losses if output]
-        for setting, kind, noun in (
-            ("loss_args", dict, "a mapping of arguments"),
-            ("loss_weights", (int, float), "a number"),
-        ):
-            if setting == "loss_args" and not outputs:
-                continue
-            for output, value in settings.loaded(getattr(self, setting), {}).items():
-                if output not in outputs or not isinstance(value, kind):
-                    use = f"{noun} for each output that train.loss maps to a loss"
-                    raise SettingError(f"train.{setting}", output, "does not fit train.loss", use)
+        for output in self.loss_weights:
+            if output not in outputs:
+                raise _misfit("loss_weights", output, "a number")
+        for output, arguments in self.loss_args.items() if outputs else ():
+            if output not in outputs or not isinstance(arguments, dict):
+                raise _misfit("loss_args", output, "a mapping of arguments")
         for name, arguments in losses.values():
             entry = registries.LOSSES.get(name)
             entry.check(arguments)
@@ -466,3 +368,44 @@ class TrainSettings(TrainValues):
                     f"is not supported by train.loss: {name}",
                     "train.label_smoothing: 0",
                 )
+
+    @property
+    def losses(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Name and arguments of the loss of each output; one for all outputs has the key ``""``."""
+        if isinstance(self.loss, str):
+            return {"": (self.loss, self.loss_args)}
+        arguments = self.loss_args
+        return {output: (name, arguments.get(output, {})) for output, name in self.loss.items()}
+
+    def total_steps(self, num_examples: int) -> int:
+        """Optimizer steps of the whole training."""
+        if self.steps is not None:
+            return self.steps
+        epochs = DEFAULT_EPOCHS if self.epochs is None else self.epochs
+        return max(1, round(epochs * num_examples / self.batch_size))
+
+    def steps_between_evaluations(self, num_examples: int) -> int:
+        """``eval_every``, or the steps of one epoch."""
+        return self.eval_every or self.steps_of_epoch(num_examples)
+
+    def steps_of_epoch(self, num_examples: int) -> int:
+        """Steps of one pass over the train split, rounded."""
+        return max(1, round(num_examples / self.batch_size))
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
+        """A copy with ``Task.train_defaults``."""
+        given = set(self.model_fields_set)
+        if "steps" in given:
+            given.add("epochs")
+        if "optimizer" in given:
+            given |= {"learning_rate", "schedule"}
+        return self.model_copy(update={k: v for k, v in defaults.items() if k not in given})
+
+    def without_initial_weights(self) -> Self:
+        """A copy without initial weights."""
+        return self.model_copy(update={"initial_weights": None, "initial_weights_skip": ()})
+
+
+def _misfit(name: str, output: str, noun: str) -> SettingError:
+    use = f"{noun} for each output that train.loss maps to a loss"
+    return SettingError(f"train.{name}", output, "does not fit train.loss", use)

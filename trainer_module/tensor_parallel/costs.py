@@ -1,4 +1,4 @@
-"""What shards divide of the costs of a model's pieces, and what they send each other.
+"""Costs of a model's pieces that shards divide, and bytes that they send each other.
 
 Runs of pieces that occur again, and cost shards the same.
 
@@ -174,18 +174,18 @@ class Counting(Traced):
         return super()._send(tensor)
 
     def slices(self, tensor: Any, sizes: Sequence[int]) -> list[tf.Tensor]:
-        """As the base; the first device sends slices of a whole tensor."""
+        """Slices of a whole tensor, which the first device sends."""
         if self.pieces(tensor) is None:
             self.sent[-1] += _bytes(tensor) // self.count
         return super().slices(tensor, sizes)
 
     def total(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-        """As the base; each other device sends its piece."""
+        """The sum, for which each other device sends its piece."""
         self.sent[-1] += _bytes(pieces[0])
         return super().total(pieces)
 
     def join(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-        """As the base; the first device receives the pieces, unless a layer takes them."""
+        """The whole, for which the first device receives the pieces, unless a layer takes them."""
         whole = super().join(pieces)
         size = _bytes(whole)
         self.kept[-1] += size
@@ -195,7 +195,7 @@ class Counting(Traced):
         return whole
 
     def pieces(self, tensor: Any) -> list[tf.Tensor] | None:
-        """As the base; what takes pieces needs no join."""
+        """The pieces; a layer that takes pieces needs no join."""
         found = super().pieces(tensor)
         if id(tensor) in self._joined:
             piece, size = self._joined.pop(id(tensor))

@@ -117,7 +117,7 @@ class ShardGroup:
         return made
 
     def _copied_source(self, tensor: Any) -> tf.Tensor | None:
-        """What a unary op takes, if the shards have copies of it, or can make them of others."""
+        """The input of a unary op, if the shards have copies of it, or can make them of others."""
         source = unary_input(tensor)
         if source is None:
             return None
@@ -130,7 +130,7 @@ class ShardGroup:
     def _everywhere(
         self, function: Callable[..., Any], *arguments: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """As :meth:`map`, for what each shard computes as a whole."""
+        """Maps as :meth:`map` does what each shard computes as a whole."""
         return self.map(function, *arguments)
 
     def slices(self, tensor: Any, sizes: Sequence[int]) -> list[tf.Tensor]:
@@ -171,7 +171,7 @@ class Traced(ShardGroup):
         super().__init__([contextlib.nullcontext] * count)
 
     def map(self, function: Callable[..., Any], *arguments: Sequence[tf.Tensor]) -> list[Any]:
-        """As the base; the first shard stands for all if they do the same."""
+        """Maps as the base does; the first shard stands for all if they do the same."""
         shapes = [[tensor.shape for tensor in tensors] for tensors in zip(*arguments, strict=True)]
         if any(each != shapes[0] for each in shapes):
             with tf.name_scope(ONE_SHARD):
@@ -196,7 +196,7 @@ def _placed(
 
 
 def unary_input(tensor: Any) -> tf.Tensor | None:
-    """What an op takes that treats each entry by itself; None: a tensor comes from another op."""
+    """The input of an op that treats each entry by itself; None: a tensor comes from another op."""
     if not tf.is_symbolic_tensor(tensor) or not tensor.dtype.is_floating:
         return None
     op = tensor.op

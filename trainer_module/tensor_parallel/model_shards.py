@@ -126,7 +126,7 @@ class ModelShards:
         self._parts.clear()
 
     def entries(self, variable: keras.Variable) -> list[Any]:
-        """What the shards hold of a variable: a slice each, or the first one the variable."""
+        """The shards' entries of a variable: a slice each, or the first one the variable."""
         split = self.splits.get(id(variable))
         if split is None:
             return [variable]
@@ -136,7 +136,7 @@ class ModelShards:
         return [self._slices[id(variable), shard] for shard in range(self.count)]
 
     def held(self, variables: Sequence[keras.Variable], shard: int) -> list[Any]:
-        """What a shard holds of some variables: slices, and on the first shard all others."""
+        """The entries of some variables on a shard: slices, and on the first shard all others."""
         all_entries = (self.entries(variable) for variable in variables)
         return [entries[shard] for entries in all_entries if shard < len(entries)]
 

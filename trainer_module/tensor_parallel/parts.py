@@ -76,10 +76,10 @@ class PartsRule(ShardRule):
 
     @abc.abstractmethod
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
-        """What differs in the configuration of a shard's layer."""
+        """Changes in the configuration of a shard's layer."""
 
     def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """What the first device computes from the sum, such as the bias and the activation."""
+        """Result that the first device computes of the sum, with bias and activation."""
         return outputs
 
     def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
@@ -188,7 +188,7 @@ class LinearRule(PartsRule):
 
     @abc.abstractmethod
     def size(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
-        """What makes the configuration of a shard's layer smaller, by columns."""
+        """Changes that make the configuration of a shard's layer smaller, by columns."""
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Adapters, 8-bit kernels, and too few features."""
@@ -220,7 +220,7 @@ class LinearRule(PartsRule):
         return {**linear, **self.size(layer, way, shard)}
 
     def without_bias(self, layer: Any) -> Mapping[str, Any]:
-        """What takes the bias out of the configuration."""
+        """Changes that take the bias out of the configuration."""
         return {"use_bias": False}
 
     def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""What a rule says of the layers of a kind: how shards divide their weights and their work.
+"""The base of rules for the layers of a kind: how shards divide their weights and their work.
 
 Another package adds rules with entry points::
 

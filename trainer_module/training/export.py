@@ -197,7 +197,7 @@ def evaluated(
     losses: Losses,
     constant: np.ndarray | None = None,
 ) -> Tensors:
-    """What the Evaluator adds up, of each example.
+    """Values of each example that the Evaluator adds up.
 
     Args:
         call: maps inputs to outputs.

@@ -1,4 +1,4 @@
-"""What evaluations decide: when to stop early, and how far to lower the learning rate.
+"""Decisions after evaluations: when to stop early, and how far to lower the learning rate.
 
 Keras's own callbacks decide. Each decision is a function of all evaluations so far, which
 checkpoints hold: a resumed training decides as one that was never stopped.
@@ -52,7 +52,7 @@ class Watch:
         """The factor on the learning rate after these evaluations."""
         if not self._lowers:
             return 1.0
-        arguments = self._train.schedule_arguments
+        arguments = self._train.schedule_args
         try:
             callback = keras.callbacks.ReduceLROnPlateau(**self._watched(evaluations), **arguments)
         except (TypeError, ValueError) as error:
@@ -68,7 +68,7 @@ class Watch:
         return {"monitor": name, "mode": "max" if self._task.higher_is_better(name) else "min"}
 
     def _replayed(self, callback: Any, evaluations: Sequence[Evaluation]) -> Any:
-        """What stands for the model, after the callback has seen each evaluation as an epoch."""
+        """A stand-in for the model, after the callback has seen each evaluation as an epoch."""
         optimizer = types.SimpleNamespace(learning_rate=self._train.learning_rate)
         model = types.SimpleNamespace(optimizer=optimizer, stop_training=False)
         callback.set_model(model)

@@ -241,7 +241,7 @@ class TrainingJob:
         return False
 
     def _create(self, body: Json) -> Json | None:
-        """None if the object exists, or a quota changed during the request."""
+        """Creates the object; None if it exists, or a quota changed during the request."""
         try:
             return self._objects.create(body)
         except Refused as error:

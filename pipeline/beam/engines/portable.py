@@ -165,12 +165,12 @@ class _ToItsEnd(portable_runner.PortableRunner, abc.ABC):
             raise
 
     def default_environment(self, options: PipelineOptions) -> Any:
-        """As in Beam, without a list of this process's packages: ``pip freeze`` takes seconds."""
+        """Beam's environment without this process's packages: ``pip freeze`` takes seconds."""
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
         return super().default_environment(options)
 
     def create_job_service_handle(self, job_service: Any, options: PipelineOptions) -> Any:
-        """As in Beam; the handle notes that it sends the job."""
+        """Beam's handle, which notes that it sends the job."""
         stock = super().create_job_service_handle(job_service, options)
         assert self._following
         handle = _Handle(job_service, options, stock._retain_unknown_options)
@@ -239,5 +239,5 @@ class SparkRunner(_ToItsEnd, spark_runner.SparkRunner):
 
 
 def _key(options: PipelineOptions, engine: PipelineOptions) -> str:
-    """What of the options a job server depends on."""
+    """The options on which a job server depends."""
     return f"{engine} {options.view_as(JobServerOptions)}"

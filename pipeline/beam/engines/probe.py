@@ -220,7 +220,7 @@ class _Answer(beam.DoFn):
 
 
 def _lacks(text: str) -> dict[str, str]:
-    """What the job's failure says of the workers; empty: another failure."""
+    """The part of the job's failure that is about the workers; empty: another failure."""
     if found := _FOUND.search(text):
         lacks: dict[str, str] = json.loads(found[1])
         return lacks

@@ -229,7 +229,7 @@ def _plan(
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
-    """As many devices as one worker needs."""
+    """The first devices, as many as one worker needs."""
     needed = parallel.devices_per_worker
     if needed > len(available):
         name = available[0].partition(":")[0]

@@ -1,1 +1,1 @@
-"""What the commands print: text, tables, live views and JSON."""
+"""Output of the commands: text, tables, live views and JSON."""

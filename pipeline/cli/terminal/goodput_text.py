@@ -10,7 +10,7 @@ from stagecraft.trainer_module.planning.goodput import Goodput
 
 
 def goodput_text(months: Sequence[Goodput], faults: Faults) -> str:
-    """What ``stagecraft plan --goodput`` prints."""
+    """The text that ``stagecraft plan --goodput`` prints."""
     names = ["hosts", "failures", "useful", "stragglers", "checkpoints", "lost work", "restarts"]
     lines = [[*names, "a checkpoint every"]]
     for month in months:

@@ -57,7 +57,7 @@ class Api:
                 return
 
     def text(self, path: str, **query: str) -> str:
-        """What the server answers at a path for which kfp has no method; raises an ApiError."""
+        """The server's answer at a path for which kfp has no method; raises an ApiError."""
         client = self._client._healthz_api.api_client
         headers = {**client.default_headers, **({"Cookie": client.cookie} if client.cookie else {})}
         client.update_params_for_auth(headers, [], ["Bearer"])
@@ -162,7 +162,7 @@ class _Client(kfp.Client):
         experiment_name: str | None = None,
         namespace: str | None = None,
     ) -> Any:
-        """As kfp's; also finds names with a plus or a percent sign: see name_filter."""
+        """Finds an experiment as kfp does, also with a plus or a percent sign: see name_filter."""
         if experiment_name is not None:
             experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
         return super().get_experiment(experiment_id, experiment_name, namespace)

@@ -22,7 +22,7 @@ _FOLDER = "blessed_models"
 
 
 class Artifact(TypedDict):
-    """What a step needs to read an artifact."""
+    """The data that a step needs to read an artifact."""
 
     uri: str
     metadata: dict[str, Any]

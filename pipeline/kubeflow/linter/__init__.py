@@ -43,7 +43,7 @@ _RULES = (
 
 
 def check(text: str) -> list[Finding]:
-    """What the backend would refuse, drop or crash on. The backend stops at its first error."""
+    """Parts that the backend would refuse, drop or crash on. It stops at its first error."""
     file, findings = documents.read(text)
     return [*findings, *check_file(file)]
 

@@ -223,7 +223,7 @@ def test_an_id_twice_in_a_split(gate):
     assert "2 of 40 examples" in finding.found and "id 3, record 5 (from 0)" in finding.found
 
 
-def test_the_message_lists_up_to_ten_findings(gate, messages):
+def test_the_message_lists_up_to_ten_findings(gate):
     def edit(split: str, index: int, values: dict[str, Values]) -> None:
         values.update({f"new{number}": 1 for number in range(4)})
 
@@ -233,7 +233,6 @@ def test_the_message_lists_up_to_ten_findings(gate, messages):
     assert [(finding.split, finding.feature) for finding in error.findings] == [
         (split, f"new{number}") for split in SPLITS for number in range(4)
     ]
-    messages.check(error)
 
 
 def test_an_empty_split(gate):

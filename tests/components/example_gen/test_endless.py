@@ -82,11 +82,11 @@ def test_what_is_no_file(tmp_path, make, kind):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "kind"), SPECIAL)
-def test_what_is_no_file_in_a_folder(tiny, make, kind, messages):
+def test_what_is_no_file_in_a_folder(tiny, make, kind):
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     (folder / "data_batch_2.bin").unlink()
     make(folder / "data_batch_2.bin")
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         source.resolve(PROPERTIES | {"source": str(folder)}).fingerprint()
     assert f"data_batch_2.bin: is a {kind}" in refused(folder)
 
@@ -179,7 +179,7 @@ def test_a_member_of_a_negative_size(tiny):
     assert re.search("trusted source|no CIFAR batch|truncated|damaged", said)
 
 
-def test_a_file_with_holes(tiny, messages):
+def test_a_file_with_holes(tiny):
     """A terabyte of pictures whose every byte is 0, in a header of 512 bytes."""
     info = tarfile.TarInfo("cifar/data_batch_1.bin")
     info.type = tarfile.GNUTYPE_SPARSE
@@ -191,7 +191,6 @@ def test_a_file_with_holes(tiny, messages):
     path.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
     said = refused(path)
     assert "data_batch_1.bin" in said and "sparse" in said
-    messages.check(said)
 
 
 @pytest.mark.slow

@@ -177,12 +177,12 @@ def test_an_interruption_leaves_nothing(tiny, monkeypatch, error):
 
 
 @pytest.mark.parametrize("stage", [source.archive, staging])
-def test_a_full_disk_is_named(tiny, monkeypatch, stage, messages):
+def test_a_full_disk_is_named(tiny, monkeypatch, stage):
     def fail(*_: Any) -> Any:
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
     monkeypatch.setattr(stage, "read" if stage is source.archive else "serialize", fail)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         execute(tiny.folder / "out", source=tiny.pack(tiny.binary()))
     assert not left(tiny.folder / "out")
 

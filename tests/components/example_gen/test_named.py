@@ -87,8 +87,8 @@ def test_an_executor_of_its_own():
         ),
     ],
 )
-def test_refusals(path, arguments, source, setting, messages):
-    with messages.raises(SettingError) as caught:
+def test_refusals(path, arguments, source, setting):
+    with pytest.raises(SettingError) as caught:
         named.make(path, arguments, source, SPLITS)
     assert caught.value.setting == setting
 

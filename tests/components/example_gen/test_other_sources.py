@@ -131,19 +131,19 @@ def test_the_sample_of_text_is_always_the_same(tmp_path):
     assert [value(e, "text") for e in one["val"]] == [value(e, "text") for e in two["val"]]
 
 
-def test_text_that_cannot_be_read(tmp_path, messages):
+def test_text_that_cannot_be_read(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"good\nbad \xe4\n")
     (tmp_path / "cut.txt").write_bytes("good\n\nbad ä".encode()[:-1])
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         text.resolve(properties(tmp_path / "empty"))
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         text.resolve(properties(tmp_path / "latin.txt")).content(str(tmp_path / "s"), None)
     assert caught.value.record == "2"
     with pytest.raises(UserError) as caught:
         text.resolve(properties(tmp_path / "cut.txt")).content(str(tmp_path / "s"), None)
     assert caught.value.record == "3"
-    with messages.raises(SettingError):
+    with pytest.raises(SettingError):
         TextExampleGen("sample", 5, unit="syllables")
 
 
@@ -237,7 +237,7 @@ def test_the_gate_names_a_picture_of_another_size(pictures, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["text", "half", "bit", "gif", "large"])
-def test_a_file_that_is_no_image_is_named(pictures, messages, damage):
+def test_a_file_that_is_no_image_is_named(pictures, damage):
     path = pictures / "cat" / "2.png"
     data = path.read_bytes()
     if damage == "large":  # without pixels
@@ -258,22 +258,23 @@ def test_a_file_that_is_no_image_is_named(pictures, messages, damage):
             }[damage]
         )
     found = folders.resolve({"source": str(pictures)}).content("", None)
-    with messages.raises(UserError) as raised:
+    with pytest.raises(UserError) as raised:
         list(found.examples(np.arange(len(found.names))))
     assert raised.value.file == str(path)
 
 
-def test_one_class_is_refused(tmp_path, messages):
+def test_one_class_is_refused(tmp_path):
     (tmp_path / "photos" / "cats").mkdir(parents=True)
     Image.new("RGB", (10, 12)).save(tmp_path / "photos" / "cats" / "1.png")
-    with messages.raises(UserError) as raised:
+    with pytest.raises(UserError) as raised:
         folders.write_schema(str(tmp_path / "photos"), str(tmp_path / "cache"))
     assert raised.value.file == str(tmp_path / "photos")
 
 
-def test_a_folder_without_classes_is_refused(tmp_path, messages):
-    with messages.raises(UserError):
+def test_a_folder_without_classes_is_refused(tmp_path):
+    with pytest.raises(UserError) as caught:
         folders.resolve({"source": str(tmp_path)})
+    assert caught.value.setting == "source"
 
 
 def test_masks_are_the_pixels_of_the_shape(tmp_path):
@@ -286,7 +287,7 @@ def test_masks_are_the_pixels_of_the_shape(tmp_path):
     assert 0.05 < masks.mean() < 0.5
 
 
-def test_masks_are_of_the_sample_alone(messages):
-    with messages.raises(SettingError) as caught:
+def test_masks_are_of_the_sample_alone():
+    with pytest.raises(SettingError) as caught:
         MaskExampleGen("/data")
     assert caught.value.setting == "data.source"

@@ -158,9 +158,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_column_that_no_feature_holds_is_refused(name, messages):
+def test_a_column_that_no_feature_holds_is_refused(name):
     batch = pa.RecordBatch.from_arrays([pa.array([1]), REFUSED[name]], ["n", name])
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         list(columns.examples(batch, "data.parquet"))
     assert (caught.value.file, caught.value.record) == ("data.parquet", name)
     assert caught.value.value == str(REFUSED[name].type)
@@ -213,13 +213,13 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_read_is_refused(name, tmp_path, messages):
+def test_a_file_that_cannot_be_read_is_refused(name, tmp_path):
     component, write, record = FILES[name]
     file = tmp_path / "data" / "one"
     file.parent.mkdir()
     write(file)
     made = named.make(component, {}, str(tmp_path / "data"), SPLITS)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         examples(made, tmp_path)
     assert (caught.value.file, caught.value.record) == (str(file), record)
 
@@ -237,11 +237,11 @@ def test_damage_behind_the_header_names_the_file(tmp_path):
     ("second", "record"),
     [({"a": [1.5]}, "a"), ({"b": [1]}, "a"), ({"a": [1], "b": ["x"]}, "b")],
 )
-def test_files_with_other_columns_are_refused(second, record, tmp_path, messages):
+def test_files_with_other_columns_are_refused(second, record, tmp_path):
     parquet(tmp_path / "1", a=[1])
     parquet(tmp_path / "2", a=pa.array([None], pa.null()))
     parquet(tmp_path / "3", **second)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         columns.check_same(
             {
                 path.name: columns.features(pa.parquet.read_schema(path), path.name)
@@ -251,19 +251,19 @@ def test_files_with_other_columns_are_refused(second, record, tmp_path, messages
     assert (caught.value.file, caught.value.record) == ("3", record)
 
 
-def test_no_file(tmp_path, messages):
+def test_no_file(tmp_path):
     made = named.make(PARQUET, {}, str(tmp_path), SPLITS)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         examples(made, tmp_path)
     assert caught.value.file == str(tmp_path / "*")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
-def test_the_executors_of_tfx_are_refused(kind, messages):
+def test_the_executors_of_tfx_are_refused(kind):
     path = f"tfx.components.example_gen.custom_executors.{kind}_executor.Executor"
     arguments = {"custom_executor_spec": path}
     files = "tfx.components.example_gen.component.FileBasedExampleGen"
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         named.make(files, arguments, "/data", SPLITS)
     assert caught.value.setting == "data.example_gen_args.custom_executor_spec"
     assert f"stagecraft.components.{kind.title()}ExampleGen" in caught.value.suggestion

@@ -73,12 +73,12 @@ def test_a_whole_one(store):
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_what_is_not_there_yet(tmp_path, missing, messages):
+def test_what_is_not_there_yet(tmp_path, missing):
     path = tmp_path / "metadata.db"
     if not missing:
         path.touch()
     file.check(path, write=True)
-    with messages.raises(MetadataFileError):
+    with pytest.raises(MetadataFileError):
         file.open_store(path)
     assert file.open_store(path, write=True).get_executions() == []
 
@@ -184,10 +184,10 @@ def test_a_reader_that_meets_the_end_of_a_write_tries_again(store, monkeypatch, 
     assert MeetsTheEndOfAWrite.meetings == 0
 
 
-def test_a_journal_of_a_crash_is_for_the_next_writer(store, messages):
+def test_a_journal_of_a_crash_is_for_the_next_writer(store):
     subprocess.run([sys.executable, "-c", CRASH, store], check=True)
     assert pathlib.Path(f"{store}-journal").stat().st_size
-    with messages.raises(MetadataFileError) as caught:
+    with pytest.raises(MetadataFileError) as caught:
         file.check(store)
     assert caught.value.problem == "unreadable"
     file.check(store, write=True)  # rolls it back

@@ -77,12 +77,12 @@ def test_a_driver_refuses_and_touches_nothing(tmp_path):
     assert (tmp_path / "old").read_text() == "old"
 
 
-def test_an_executor_keeps_what_tfx_would_remove(tmp_path, messages):
+def test_an_executor_keeps_what_tfx_would_remove(tmp_path):
     folder = tmp_path / "1"
     for kept in ("1.kept", "1.kept2"):
         folder.mkdir(exist_ok=True)
         (folder / "old").write_text(kept)
-        with messages.raises(OutputExistsError):
+        with pytest.raises(OutputExistsError):
             outputs.keep_and_refuse(_model(folder))
         assert (tmp_path / kept / "old").read_text() == kept
         assert list(folder.iterdir()) == []

@@ -44,8 +44,8 @@ def test_a_file_that_is_not_there(stored, tmp_path):
         stored.download("file", tmp_path / "file")
 
 
-def test_a_bucket_that_is_not_there(bucket, messages):
-    with messages.raises(UserError):
+def test_a_bucket_that_is_not_there(bucket):
+    with pytest.raises(UserError):
         StoredFolder("s3://none/a").write("file", b"")
     assert StoredFolder("s3://none/a").names() == []
 
@@ -59,12 +59,12 @@ def failing(aws: None, registry: None, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.mark.parametrize("what", ["names", "read", "write", "remove"])
-def test_a_store_that_fails_is_not_an_empty_one(failing, monkeypatch, what, messages):
+def test_a_store_that_fails_is_not_an_empty_one(failing, monkeypatch, what):
     assert sum(folder._PAUSES) > 60
     monkeypatch.setattr(folder, "_PAUSES", (1.0,))  # each is several of the client's
     stored = StoredFolder("s3://bucket/a", sleep=failing.append)
     given = {"names": (), "read": ("file",), "write": ("file", b""), "remove": ("file",)}[what]
-    with messages.raises(TransientError):
+    with pytest.raises(TransientError):
         getattr(stored, what)(*given)
     assert failing == [1.0]
 

@@ -114,11 +114,11 @@ def test_what_is_no_lease_is_replaced_once(address, request):
         found.write(record, version)
 
 
-def test_one_of_a_version_before(bucket, messages):
+def test_one_of_a_version_before(bucket):
     address = f"s3://{bucket}/key"
     old = {"until": time.time() + 60, "holder": "train-before"}
     filesystem.write_atomically(f"{address}/lease.json", json.dumps(old).encode())
-    with messages.raises(LeaseHeldError):
+    with pytest.raises(LeaseHeldError):
         lease(address).claim()
 
 
@@ -129,10 +129,10 @@ def test_a_store_with_conditional_writes(bucket):
     assert filesystem.ObjectStore.glob(f"s3://{bucket}/**") == []
 
 
-def test_a_store_without(old_bucket, messages):
+def test_a_store_without(old_bucket):
     found = lease(f"s3://{old_bucket}/key")
     assert isinstance(found, S3Lease)
-    with messages.raises(NoLeasesError) as error:
+    with pytest.raises(NoLeasesError) as error:
         found.check_store()
     assert error.value.place == f"s3://{old_bucket}/key"
     assert filesystem.ObjectStore.glob(f"s3://{old_bucket}/**") == []
@@ -143,7 +143,7 @@ def test_a_bucket_that_is_not_there(address):
         lease(address.replace("://", "://not-")).claim()
 
 
-def test_a_store_that_does_not_answer(bucket, monkeypatch, messages):
+def test_a_store_that_does_not_answer(bucket, monkeypatch):
     """For a while, the holder goes on; before others may write, it stops."""
     found = lease(f"s3://{bucket}/key", seconds=60.0)
     found.claim()
@@ -153,7 +153,7 @@ def test_a_store_that_does_not_answer(bucket, monkeypatch, messages):
     monkeypatch.setattr(found, "_renewed", found._renewed - 40.0)
     found.check()
     monkeypatch.setattr(found, "_renewed", found._renewed - 21.0)
-    with messages.raises(LeaseLostError) as lost:
+    with pytest.raises(LeaseLostError) as lost:
         found.check()
     assert lost.value.holder is None
 
@@ -226,9 +226,9 @@ def test_a_store_that_fails_for_a_moment(gcs):
     assert gcs.failures == []
 
 
-def test_without_credentials_of_google(monkeypatch, tmp_path, messages):
+def test_without_credentials_of_google(monkeypatch, tmp_path):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.delenv("STAGECRAFT_STORE", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="GOOGLE_APPLICATION_CREDENTIALS"):
         lease(GCS)

@@ -48,7 +48,7 @@ def serving(request, tmp_path):
 
 
 @pytest.mark.parametrize("other", [TRIPS, RENTS], ids=["another pipeline", "another label"])
-def test_a_foreign_version_stays_the_newest(tmp_path, serving, other, messages):
+def test_a_foreign_version_stays_the_newest(tmp_path, serving, other):
     first = push(tmp_path, serving, PRICES)
     for content in ("a model", "another model"):  # also the same one: its owner would be wrong
         with pytest.raises(ForeignVersionError) as caught:
@@ -57,7 +57,6 @@ def test_a_foreign_version_stays_the_newest(tmp_path, serving, other, messages):
         assert (error.pushed_by, error.owner) == (PRICES, other)
         assert (error.setting, error.value) == ("push.directory", serving)
         assert error.file == f"{serving}/{first}"
-    messages.check(str(error).replace(first, "N"))
     assert int(push(tmp_path, serving, PRICES, "a better model")) > int(first)
 
 

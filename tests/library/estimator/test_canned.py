@@ -40,8 +40,9 @@ def test_estimator_s_optimizers_are_the_default():
         AGE, dnn_feature_columns=AGE, dnn_hidden_units=UNITS, label="y"
     )
     train = both.settings(steps=7).train
-    assert train.optimizer_arguments == {"^linear_": {"name": "ftrl"}, "": {"name": "adagrad"}}
-    assert (train.learning_rate, train.multipliers, train.steps) == (0.001, {"^linear_": 5}, 7)
+    assert train.optimizer_args == {"^linear_": {"name": "ftrl"}, "": {"name": "adagrad"}}
+    assert train.learning_rate_multipliers == {"^linear_": 5}
+    assert (train.learning_rate, train.steps) == (0.001, 7)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,10 @@ def test_arguments_of_parts():
         label="y",
     )
     train = canned.settings().train
-    parts = [*train.optimizer_arguments.values()]
+    parts = [*train.optimizer_args.values()]
     assert parts[0] == {"name": "ftrl", "l1_regularization_strength": 0.1}
     assert parts[1] == {"name": "adam", "beta_1": 0.5}
-    assert train.multipliers == {"^linear_": 2.0}
+    assert train.learning_rate_multipliers == {"^linear_": 2.0}
 
 
 def test_predictions_have_estimator_s_names():
@@ -186,8 +187,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("setting", REFUSED)
-def test_wrong_arguments_are_refused(setting, messages):
-    with messages.raises(SettingError) as caught:
+def test_wrong_arguments_are_refused(setting):
+    with pytest.raises(SettingError) as caught:
         REFUSED[setting]()
     assert caught.value.setting == setting
 

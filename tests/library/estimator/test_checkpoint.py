@@ -190,7 +190,7 @@ def test_names_of_a_model_of_your_own(tmp_path):
     }
 
 
-def test_another_vocabulary_is_refused(tmp_path, messages):
+def test_another_vocabulary_is_refused(tmp_path):
     """The Estimator had ids for other values; a column has another name."""
     front = "linear/linear_model"
     values = {
@@ -199,13 +199,13 @@ def test_another_vocabulary_is_refused(tmp_path, messages):
         f"{front}/bias_weights": np.ones(1),
     }
     canned = E.LinearRegressor({"job": JOB}, label="y")
-    with messages.raises(MismatchError) as caught:
+    with pytest.raises(MismatchError) as caught:
         sc.estimator.load(write(values, tmp_path), canned)
     assert caught.value.shapes == (("linear_job/embeddings", (5, 1), (3, 1)),)
     assert caught.value.unknown == (f"{front}/office/weights",)
 
 
-def test_what_is_no_checkpoint_of_an_estimator_is_refused(tmp_path, messages):
+def test_what_is_no_checkpoint_of_an_estimator_is_refused(tmp_path):
     canned = E.LinearRegressor({"job": JOB}, label="y")
     objects = tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(tmp_path / "object.ckpt"))
     prefix = write({"linear/linear_model/bias_weights": np.ones(1)}, tmp_path)
@@ -222,7 +222,7 @@ def test_what_is_no_checkpoint_of_an_estimator_is_refused(tmp_path, messages):
         tmp_path / "nowhere",
         weights,
     ):
-        with messages.raises(InitialWeightsError) as caught:
+        with pytest.raises(InitialWeightsError) as caught:
             sc.estimator.load(path, canned)
         assert caught.value.setting == "train.initial_weights"
 

@@ -153,7 +153,7 @@ def with_train_op(features, labels, mode):
 
 
 def total(features, labels, mode):
-    outputs = keras.layers.Dense(1)(features["a"])
+    outputs = keras.layers.Dense(1, kernel_initializer="ones")(features["a"])
     loss = 0.0 if mode == PREDICT else tf.reduce_sum((outputs[:, 0] - labels) ** 2)
     return spec(mode, outputs, labels if mode != PREDICT else None, loss=loss)
 
@@ -198,9 +198,9 @@ def test_a_device_in_training_alone_is_refused():
 
 
 @pytest.mark.parametrize("value", CASES)
-def test_what_estimators_had_is_refused_with_its_replacement(value, messages):
+def test_what_estimators_had_is_refused_with_its_replacement(value):
     metrics = {"mse": "min"} if "metric" in value else {}
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         built(CASES[value], metrics)
     assert (caught.value.setting, caught.value.value) == ("train.model", value)
 
@@ -214,8 +214,8 @@ def test_what_estimators_had_is_refused_with_its_replacement(value, messages):
         ("task.args.label", {"labels": "a"}),
     ],
 )
-def test_wrong_arguments_are_refused(setting, arguments, messages):
+def test_wrong_arguments_are_refused(setting, arguments):
     given_ = {"model_fn": plain, "features": {"a": "numeric"}, "labels": "y", **arguments}
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         E.from_model_fn(given_.pop("model_fn"), **given_)
     assert caught.value.setting == setting

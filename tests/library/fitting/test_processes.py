@@ -191,7 +191,7 @@ def test_parity_finds_a_model_that_draws_numbers_of_its_own(as_before):
     assert "keras.random" in proof.rows[0].cause
 
 
-def test_objects_that_cannot_be_sent(messages):
+def test_objects_that_cannot_be_sent():
     lock = threading.Lock()
 
     def loss(y: Any, outputs: Any) -> Any:
@@ -200,7 +200,7 @@ def test_objects_that_cannot_be_sent(messages):
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     workers = sc.Parallel(strategy="multi_worker_mirrored", workers=2)
-    with messages.raises(sc.UserError) as caught:
+    with pytest.raises(sc.UserError) as caught:
         sc.fit(model, X, X[:, :1], loss=loss, parallel=workers, verbose=0)
     assert caught.value.setting == "loss"
 

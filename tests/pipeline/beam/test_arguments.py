@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 from beam_engines.java import JAR, jars
-from messages import Messages
 from pydantic import ValidationError
 
 from stagecraft.common.errors import SettingError, setting_error
@@ -77,14 +76,10 @@ def refused(runner: str, *args: str) -> SettingError:
          "--temp_location=gs://BUCKET/FOLDER"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_refused(
-    runner: str, args: list[str], value: str, use: str, messages: Messages
-) -> None:
+def test_wrong_arguments_are_refused(runner: str, args: list[str], value: str, use: str) -> None:
     error = refused(runner, *args)
     assert (error.setting, error.value) == ("beam.args", value)
     assert error.suggestion.startswith(use)
-    if value != "--flink_version":  # its values are those of the installed Beam
-        messages.check(error)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +93,10 @@ def test_wrong_arguments_are_refused(
         ("dataflow", GOOGLE[:3], ["--sdk_container_image=IMAGE"]),
     ],
 )
-def test_a_runner_says_what_it_needs(
-    runner: str, args: tuple[str, ...], uses: list[str], messages: Messages
-) -> None:
+def test_a_runner_says_what_it_needs(runner: str, args: tuple[str, ...], uses: list[str]) -> None:
     error = refused(runner, *args)
     assert (error.setting, error.value) == ("beam.runner", runner)
     assert all(each in error.suggestion for each in uses)
-    messages.check(error)
 
 
 @pytest.mark.parametrize(
@@ -152,23 +144,22 @@ def test_the_image_of_one_option_is_that_of_both() -> None:
     assert not any(each.startswith("--sdk_container_image=") for each in added)
 
 
-def test_a_jar_must_exist_where_it_is_used(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_jar_must_exist_where_it_is_used(tmp_path: pathlib.Path) -> None:
     """A compiled pipeline names files of its image."""
     jar = tmp_path / "server.jar"
     settings = BeamSettings(runner="flink", args=(f"--flink_job_server_jar={jar}",))
     with pytest.raises(SettingError) as caught:
         settings.check_files()
     assert (caught.value.setting, caught.value.value) == ("beam.args", "--flink_job_server_jar")
-    messages.check(caught.value)
     jar.touch()
     settings.check_files()
     BeamSettings(runner="flink", args=("--flink_job_server_jar=https://h/x.jar",)).check_files()
 
 
-def test_no_setting_names_the_runner_twice(messages: Messages) -> None:
+def test_no_setting_names_the_runner_twice() -> None:
     with pytest.raises(SettingsError) as caught:
         load("quickstart", ("beam.unchecked_args=[--runner=DirectRunner]",))
-    messages.check(caught.value)
+    assert caught.value.setting == "beam.args" and "beam.runner" in caught.value.suggestion
 
 
 @pytest.mark.parametrize(

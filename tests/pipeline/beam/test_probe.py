@@ -31,7 +31,7 @@ def test_a_good_worker_uses_the_root(arguments, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service, messages):
+def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service):
     stock = probe.versions()
 
     def versions():
@@ -40,7 +40,7 @@ def test_other_versions_are_refused_by_name(arguments, monkeypatch, job_service,
         return {**stock, "tfx": "0.1"} if main else {**stock, "tfx": "0.2"}
 
     monkeypatch.setattr(probe, "versions", versions)
-    with messages.raises(WorkerError) as raised:
+    with pytest.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
     assert raised.value.setting == "beam.args"
     assert raised.value.value == "LOOPBACK"
@@ -56,29 +56,29 @@ def test_a_root_that_the_worker_cannot_use_is_refused(arguments, tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_that_is_not_shared_is_refused(arguments, tmp_path, monkeypatch, messages):
+def test_a_root_that_is_not_shared_is_refused(arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(probe._Answer, "process", lambda self, element: ())
-    with messages.raises(WorkerError) as raised:
+    with pytest.raises(WorkerError) as raised:
         probe.check_arguments(arguments, str(tmp_path))
     assert raised.value.setting == "--output"
     assert raised.value.value == str(tmp_path)
 
 
-def test_a_worker_without_stagecraft_is_refused(arguments, job_service, messages):
+def test_a_worker_without_stagecraft_is_refused(arguments, job_service):
     job_service.fail("Traceback (most recent call last): No module named 'stagecraft'")
-    with messages.raises(WorkerError) as raised:
+    with pytest.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
     assert raised.value.lacks == {"stagecraft": "none"}
 
 
-def test_a_worker_that_does_not_start_in_time_ends_the_job(job_service, messages):
+def test_a_worker_that_does_not_start_in_time_ends_the_job(job_service):
     job_service.hang()
     secret = {"command": "/boot", "env": {"KEY": "secret"}}
     arguments = [
         *(RUNNER, f"--job_endpoint={job_service.endpoint}", "--worker_timeout=1"),
         *("--environment_type=PROCESS", f"--environment_config={json.dumps(secret)}"),
     ]
-    with messages.raises(WorkerError) as raised:
+    with pytest.raises(WorkerError) as raised:
         probe.check_arguments(arguments, "")
     assert raised.value.value == "PROCESS /boot"
     assert raised.value.suggestion == "--worker_timeout=2"
@@ -113,7 +113,7 @@ def test_an_environment_is_named_without_secrets():
         ("workers:50000", [], False),
     ],
 )
-def test_task_managers_that_share_a_pool_are_refused(pool, hosts, refused, monkeypatch, messages):
+def test_task_managers_that_share_a_pool_are_refused(pool, hosts, refused, monkeypatch):
     monkeypatch.setattr(FlinkRest, "hosts", lambda flink: hosts)
     words = [f"--environment_config={pool}", "--flink_master=flink:8081"]
     options = PipelineOptions(["--environment_type=EXTERNAL", *words])
@@ -121,7 +121,7 @@ def test_task_managers_that_share_a_pool_are_refused(pool, hosts, refused, monke
     if not refused:
         probe._check_pool(options, environment)
         return
-    with messages.raises(WorkerError) as raised:
+    with pytest.raises(WorkerError) as raised:
         probe._check_pool(options, environment)
     assert raised.value.setting == "beam.args"
     assert raised.value.value == f"EXTERNAL {pool}"

@@ -48,20 +48,19 @@ def models(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "said"),
     [
-        ("train.model=preflight_models:softmax",),
-        ("train.model=preflight_models:eleven",),
-        ("train.model=preflight_models:god",),
-        (*STAGES, "parallel.cuts=nowhere"),
-        (*STAGES, "parallel.memory_mb=1"),
-        ("data.schema_file=gone.pbtxt",),
-        ("data.schema_file=label.pbtxt",),
+        (("train.model=preflight_models:softmax",), "returns probabilities"),
+        (("train.model=preflight_models:eleven",), r"\(3, 11\)"),
+        (("train.model=preflight_models:god",), "preflight_models:good"),
+        ((*STAGES, "parallel.cuts=nowhere"), "block1_conv"),
+        ((*STAGES, "parallel.memory_mb=1"), "parallel.remat: true"),
+        (("data.schema_file=gone.pbtxt",), "gone.pbtxt"),
+        (("data.schema_file=label.pbtxt",), "'image' and 'id'"),
     ],
-    ids=lambda overrides: overrides[-1],
 )
-def test_errors(models, messages, overrides):
-    with messages.raises(UserError):
+def test_errors(models, overrides, said):
+    with pytest.raises(UserError, match=said):
         preflight.check(load("quickstart", overrides))
 
 

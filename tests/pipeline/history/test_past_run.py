@@ -89,8 +89,8 @@ def test_the_trainers_properties_say_what_the_settings_say(output):
 
 def test_without_a_preset_of_its_name_the_defaults_count(tmp_path):
     output = Output(tmp_path, "mine")
-    default = PipelineSettings().train.model_dump()
-    flat = {f"train_{name}": value for name, value in default.items() if value is not None}
+    default = PipelineSettings().flat()
+    flat = {name: value for name, value in default.items() if name.startswith("train_")}
     output.step(output.begin("one"), "Trainer", **(flat | {"train_model": "resnet20"}))
     found = newest(output)
     assert (found.base, found.changed) == ("defaults", {"train.model": "resnet20"})

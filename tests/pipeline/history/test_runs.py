@@ -70,30 +70,37 @@ def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["2026-01-03", "2027", "{root}"]
-    + [f"{{root}}/{name}" for name in ("first@2027", "first@2026", "first@", "none@2026")],
+    ("text", "said"),
+    [
+        ("2026-01-03", "more/second@.*first@"),
+        ("2027", "2027: no such folder"),
+        ("{root}", "metadata.db"),
+        ("{root}/first@2027", "the newest are 2026-01-03T03:04:05.1"),
+        ("{root}/first@2026", "2 runs"),
+        ("{root}/first@", "the newest are 2026-01-03T03:04:05.1"),
+        ("{root}/none@2026", "metadata.db"),
+    ],
 )
-def test_a_name_of_no_run_or_of_several(root, messages, text):
-    with messages.raises(UserError):
+def test_a_name_of_no_run_or_of_several(root, text, said):
+    with pytest.raises(UserError, match=said):
         runs.find(text.format(root=root), root)
 
 
-def test_the_run_before(root, messages):
+def test_the_run_before(root):
     newest, first = runs.list_runs(root / "first")
     assert runs.previous(newest) == first
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         runs.previous(first)
 
 
-def test_folders_without_runs(tmp_path, messages):
-    with messages.raises(UserError):
+def test_folders_without_runs(tmp_path):
+    with pytest.raises(UserError):
         runs.find_outputs(tmp_path / "none")
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         runs.find_outputs(tmp_path)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         runs.find("2026", tmp_path / "none")
     Output(tmp_path)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         runs.choose(tmp_path)
     assert runs.find_all([tmp_path]) == ([], [])

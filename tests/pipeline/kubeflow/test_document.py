@@ -19,12 +19,12 @@ def with_parameters(**parameters):
         ({"number": "true"}, "number=true"),
     ],
 )
-def test_parameters_are_checked(values, refused, messages):
+def test_parameters_are_checked(values, refused):
     document = with_parameters(
         text={"parameterType": "STRING", "defaultValue": "a"},
         number={"parameterType": "NUMBER_INTEGER"},
     )
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         document.arguments(values)
     assert (caught.value.setting, caught.value.value) == ("--parameter", refused)
 

@@ -8,27 +8,34 @@ TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "setting"),
     [
-        (CSV, "data.dataset=cifar100", "data.label=coarse"),
-        (CSV, "data.shards=3"),
-        (CSV, "data.source=download"),
-        (CSV,),  # pictures without a schema
-        (CSV, "data.infer_schema=true"),  # pictures need the classes
-        ("data.infer_schema=true",),
-        ("data.infer_schema=true", "data.schema_file=a.pbtxt"),
-        ("data.example_gen_args={input_base: a}",),
-        ("data.train_split=training",),
-        TABLE,
-        (*TABLE, CSV),
-        ("task.name=regression", "data.source=houses.csv"),
-        ("task.name=regression", "data.val_fraction=0.5", "data.eval_fraction=0.5"),
-        ("task.name=regression", "task.args={features: {id: numeric}, label: label}"),
+        ((CSV, "data.dataset=cifar100", "data.label=coarse"), "data.dataset"),
+        ((CSV, "data.shards=3"), "data.shards"),
+        ((CSV, "data.source=download"), "data.source"),
+        ((CSV,), "data.schema_file"),  # pictures without a schema
+        ((CSV, "data.infer_schema=true"), "data.infer_schema"),  # pictures need the classes
+        (("data.infer_schema=true",), "data.infer_schema"),
+        (("data.infer_schema=true", "data.schema_file=a.pbtxt"), "data.infer_schema"),
+        (("data.example_gen_args={input_base: a}",), "data.example_gen_args"),
+        (("data.train_split=training",), "data.train_split, val_split, eval_split"),
+        (TABLE, "task.name"),
+        ((*TABLE, CSV), "data.schema_file"),
+        (("task.name=regression", "data.source=houses.csv"), "data.source"),
+        (
+            ("task.name=regression", "data.val_fraction=0.5", "data.eval_fraction=0.5"),
+            "data.eval_fraction",
+        ),
+        (
+            ("task.name=regression", "task.args={features: {id: numeric}, label: label}"),
+            "task.name",
+        ),
     ],
 )
-def test_what_does_not_fit_is_refused(overrides, messages):
-    with messages.raises(SettingsError):
+def test_what_does_not_fit_is_refused(overrides, setting):
+    with pytest.raises(SettingsError) as caught:
         load(None, overrides)
+    assert caught.value.setting == setting
 
 
 def test_a_table_of_a_user():

@@ -36,6 +36,8 @@ def test_a_step_can_take_back_what_every_step_has():
         "every_step.image_pull_policy=never",
     ],
 )
-def test_errors(messages, override):
-    with messages.raises(SettingsError):
+def test_errors(override):
+    with pytest.raises(SettingsError) as caught:
         load(None, (f"kubeflow.{override}",))
+    named = f"kubeflow.{override.partition('=')[0]}"
+    assert caught.value.setting.startswith(named.removesuffix(".gpu"))

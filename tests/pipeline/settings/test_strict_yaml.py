@@ -57,8 +57,8 @@ NESTED = "\n".join(["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(
     ],
     ids=range(19),
 )
-def test_errors(messages, text, line):
-    with messages.raises(YamlError) as caught:
+def test_errors(text, line):
+    with pytest.raises(YamlError) as caught:
         strict_yaml.parse(text)
     assert caught.value.line == line and "\n" not in str(caught.value)
 
@@ -72,10 +72,10 @@ def test_errors(messages, text, line):
     ],
     ids=["latin-1", "utf-16", "large"],
 )
-def test_files_that_are_no_utf_8(tmp_path, messages, content, line):
+def test_files_that_are_no_utf_8(tmp_path, content, line):
     file = tmp_path / "mine.yaml"
     file.write_bytes(content)
-    with messages.raises(FileError) as caught:
+    with pytest.raises(FileError) as caught:
         strict_yaml.read(file)
     assert (caught.value.file, caught.value.line) == (str(file), line)
 

@@ -153,7 +153,7 @@ def test_its_tf_config_is_the_topology(overrides, with_evaluator, monkeypatch):
         ),
     ],
 )
-def test_unsupported_settings(overrides, machines, setting, messages):
-    with messages.raises(UserError) as caught:
+def test_unsupported_settings(overrides, machines, setting):
+    with pytest.raises(UserError) as caught:
         pools(*overrides, machines=machines)
     assert caught.value.setting == setting

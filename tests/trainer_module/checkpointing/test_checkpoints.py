@@ -148,21 +148,21 @@ def test_the_end_waits_for_the_save(saved, monkeypatch):
     assert _folders(saved) == ["1", "7", "9"]
 
 
-def test_a_save_that_failed_is_said_at_the_next_one(saved, monkeypatch, messages):
+def test_a_save_that_failed_is_said_at_the_next_one(saved, monkeypatch):
     with saved:
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint_files.json, "dumps", _fail)
             saved.save(9, STATE, PROGRESS, best_step=1)
-            with messages.raises(UserError):
+            with pytest.raises(UserError):
                 saved.save(10, STATE, PROGRESS, best_step=1)
         assert _folders(saved) == ["1", "2", "7"]
         saved.save(10, STATE, PROGRESS, best_step=1)  # it was said once
     assert saved.steps() == [1, 7, 10]
 
 
-def test_a_save_that_failed_is_said_at_the_end(saved, monkeypatch, caplog, messages):
+def test_a_save_that_failed_is_said_at_the_end(saved, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint_files, "_checksum", _fail)
-    with messages.raises(UserError), saved:
+    with pytest.raises(UserError), saved:
         saved.save(9, STATE, PROGRESS, best_step=1)
     with pytest.raises(KeyError), saved:
         saved.save(9, STATE, PROGRESS, best_step=1)
@@ -273,7 +273,7 @@ def test_what_a_crash_left_is_removed(saved):
         assert _folders(saved) == ["1", "2", "7"]
 
 
-def test_a_full_disk_is_said_plainly(tmp_path, messages):
+def test_a_full_disk_is_said_plainly(tmp_path):
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path], capture_output=True
     )
@@ -283,7 +283,7 @@ def test_a_full_disk_is_said_plainly(tmp_path, messages):
         with Checkpoints(tmp_path / "checkpoints") as store:
             store.save(1, STATE, PROGRESS, best_step=1)
             store.save(2, {"step": np.zeros(1_000_000, np.float32)}, PROGRESS, best_step=1)
-            with messages.raises(UserError):
+            with pytest.raises(UserError):
                 store.flush()
             assert _folders(store) == ["1"]
             assert store.newest() is not None

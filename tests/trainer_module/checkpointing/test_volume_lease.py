@@ -121,7 +121,7 @@ def test_what_a_record_of_a_later_version_has_more(tmp_path):
     assert Record.parsed(json.dumps(fields)) == record_of(one)
 
 
-def test_a_disk_that_is_full(tmp_path, monkeypatch, messages):
+def test_a_disk_that_is_full(tmp_path, monkeypatch):
     """The holder stops before others may write, and says why."""
     now = lease_module._clock()
     monkeypatch.setattr(lease_module, "_clock", lambda: now)
@@ -135,21 +135,22 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch, messages):
     now += 59.0
     one.check()
     now += 1.0
-    with messages.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError):
         one.check()
     monkeypatch.undo()
     with pytest.raises(LeaseLostError):  # for good: another one may have written meanwhile
         one.check()
 
 
-def test_one_that_others_keep_changing(tmp_path, monkeypatch, messages):
+def test_one_that_others_keep_changing(tmp_path, monkeypatch):
     def conflict(*_: object) -> str:
         raise Conflict
 
     one = lease(tmp_path)
     monkeypatch.setattr(one, "write", conflict)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         one.claim()
+    assert caught.value.file == str(tmp_path)
 
 
 def test_parts_of_processes_that_were_killed(tmp_path):

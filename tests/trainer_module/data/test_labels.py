@@ -45,8 +45,8 @@ def test_without_names_classes_are_numbered(tmp_path):
     ],
     ids=["other", "none", "type", "max", "min", "names", "syntax", "missing"],
 )
-def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages):
+def test_a_schema_without_classes_is_refused(tmp_path, text, record):
     path = str(tmp_path / "none.pbtxt") if text is None else _schema(tmp_path, text)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         class_names(path)
     assert (caught.value.file, caught.value.record) == (path, record)

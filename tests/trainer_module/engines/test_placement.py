@@ -37,10 +37,10 @@ def test_a_misplaced_op_is_named(index):
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_a_cell_that_computes_nothing_is_named(index, messages):
+def test_a_cell_that_computes_nothing_is_named(index):
     ops = [op for op in RIGHT if op is not RIGHT[index]]
     part, stage = ("forward", "backward")[index // 2], (0, 1, 1, 0)[index]
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         check_stage_replicas(ops, DEVICES, backward=DEVICES)
     assert caught.value.record == f"replica 0, stage {stage}"
     assert f"no {part} ops" in str(caught.value)

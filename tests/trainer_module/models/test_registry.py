@@ -135,8 +135,8 @@ def test_checking_a_model_leaves_its_weights_to_the_seed():
         ("own.nets:", ":build"),
     ],
 )
-def test_a_name_that_is_refused(name, suggestion, messages):
-    with messages.raises(SettingError) as caught:
+def test_a_name_that_is_refused(name, suggestion):
+    with pytest.raises(SettingError) as caught:
         build(name)
     assert (caught.value.setting, caught.value.value) == ("train.model", name)
     assert suggestion in caught.value.suggestion

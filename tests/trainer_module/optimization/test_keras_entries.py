@@ -80,20 +80,17 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("train", "setting", "use"), REFUSED)
-def test_refused_by_name(train, setting, use, messages):
+def test_refused_by_name(train, setting, use):
     error = refusal(TrainSettings, train)
     assert error.setting == setting
     assert use in error.suggestion
-    if "zz" not in str(train):  # the names differ between versions of Keras
-        messages.check(error)
 
 
-def test_an_evaluator_comes_too_late_for_decisions(messages):
+def test_an_evaluator_comes_too_late_for_decisions():
     parallel = {"strategy": "multi_worker_mirrored", "workers": 2, "evaluator": True}
     for train in ({"early_stopping_patience": 2}, {"schedule": "reduce_on_plateau"}):
         error = refusal(TrainingSettings, {"train": train, "parallel": parallel})
         assert error.suggestion == "parallel.evaluator: false"
-        messages.check(error)
 
 
 def test_they_travel_flat():
@@ -116,11 +113,11 @@ def test_they_travel_flat():
     assert all(type(value) in (int, float, str) for value in flat.values())
     assert TrainingSettings.from_flat(flat) == settings
     train = settings.train
-    assert [*train.multipliers] == ["head", "h"]
-    assert [*train.freeze_shares.items()] == [("d", 0.5), ("e", 0.25)]
-    assert train.frozen_patterns == ["a", "b,c"]
-    assert train.schedule_arguments["values"] == [1.0, 0.5]
-    assert train.callback_names == ("a:b", "c.d:e")
+    assert [*train.learning_rate_multipliers] == ["head", "h"]
+    assert [*train.freeze_after.items()] == [("d", 0.5), ("e", 0.25)]
+    assert train.frozen == ["a", "b,c"]
+    assert train.schedule_args["values"] == [1.0, 0.5]
+    assert train.callbacks == ("a:b", "c.d:e")
     new = {"optimizer_args", "schedule_args", "frozen", "clip_value", "callbacks", "lookahead"}
     new |= {"freeze_after"}
     assert not {f"train_{name}" for name in new} & TrainingSettings().flat().keys()
@@ -174,23 +171,24 @@ def test_names_of_slots_depend_on_the_weight_alone():
         (lambda: "text", "keras Optimizer"),
     ],
 )
-def test_a_users_optimizer_that_contradicts_the_settings(template, setting, monkeypatch, messages):
+def test_a_users_optimizer_that_contradicts_the_settings(template, setting, monkeypatch):
     monkeypatch.setattr(MINE, "mine", template, raising=False)
     name = f"{__name__}:mine"
     with pytest.raises(SettingError) as caught:
         registries.OPTIMIZERS.get(name).verify(TrainSettings(optimizer=name))
     assert caught.value.value == name
     assert setting in caught.value.suggestion
-    messages.check(caught.value)
 
 
-def test_a_users_optimizer_that_is_not_there(messages):
+def test_a_users_optimizer_that_is_not_there():
     train = TrainSettings(optimizer="no_such_module:mine")
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         registries.OPTIMIZERS.get(train.optimizer).make(train)
+    assert caught.value.setting == "train.optimizer"
     name = f"{__name__}:MIME"
-    with messages.raises(SettingError):
+    with pytest.raises(SettingError) as caught:
         registries.OPTIMIZERS.get(name).make(TrainSettings(optimizer=name))
+    assert caught.value.setting == "train.optimizer"
 
 
 class Bare(keras.optimizers.SGD):
@@ -200,11 +198,12 @@ class Bare(keras.optimizers.SGD):
         super().__init__(**others)
 
 
-def test_a_users_class_without_a_whole_configuration(monkeypatch, messages):
+def test_a_users_class_without_a_whole_configuration(monkeypatch):
     monkeypatch.setattr(MINE, "mine", lambda: Bare(1), raising=False)
     name = f"{__name__}:mine"
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         registries.OPTIMIZERS.get(name).make(TrainSettings(optimizer=name))
+    assert caught.value.setting == "train.optimizer"
 
 
 def test_its_code_counts():

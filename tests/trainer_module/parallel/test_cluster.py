@@ -68,13 +68,13 @@ def test_who_is_who(config, jobs, role, index, worker, is_chief):
     assert found.ps == tuple(jobs.get("ps", ()))
 
 
-def test_as_tensorflow_takes_it(config, monkeypatch, messages):
+def test_as_tensorflow_takes_it(config, monkeypatch):
     config(WITH_PS, "ps")
     resolver = cluster.resolver()
     assert resolver.cluster_spec().as_dict() == WITH_PS
     assert (resolver.task_type, resolver.task_id) == ("ps", 0)
     monkeypatch.delenv("TF_CONFIG")
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         cluster.resolver()
 
 
@@ -97,10 +97,11 @@ def test_addresses_with_colons(config):
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}',
     ],
 )
-def test_what_is_no_tf_config(monkeypatch, text, messages):
+def test_what_is_no_tf_config(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         cluster.read()
+    assert caught.value.setting == "TF_CONFIG"
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,11 @@ def test_what_is_no_tf_config(monkeypatch, text, messages):
         ({"worker": [1]}, "worker", 0),
     ],
 )
-def test_what_contradicts_itself(config, jobs, role, index, messages):
+def test_what_contradicts_itself(config, jobs, role, index):
     config(jobs, role, index)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         cluster.read()
+    assert caught.value.setting == "TF_CONFIG"
 
 
 @pytest.mark.parametrize(
@@ -146,14 +148,13 @@ def test_what_contradicts_itself(config, jobs, role, index, messages):
         (BY_A_CHIEF, WITH_PS, "chief"),
     ],
 )
-def test_a_cluster_that_does_not_fit_the_settings(
-    config, monkeypatch, parallel, jobs, role, messages
-):
+def test_a_cluster_that_does_not_fit_the_settings(config, monkeypatch, parallel, jobs, role):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if jobs is not None:
         config(jobs, role)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         cluster.training(ParallelSettings.model_validate(parallel))
+    assert caught.value.setting in ("TF_CONFIG", "parallel.workers")
 
 
 @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
@@ -183,12 +184,12 @@ def test_tensorflow_hears_of_no_evaluator(config):
     assert "evaluator" not in json.loads(os.environ["TF_CONFIG"])["cluster"]
 
 
-def test_an_evaluator(config, messages):
+def test_an_evaluator(config):
     parallel = ParallelSettings(evaluator=True)
     assert not cluster.is_evaluator(parallel)
     config(WORKERS, "evaluator", 0)
     assert cluster.is_evaluator(parallel)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         cluster.is_evaluator(ParallelSettings())
     config(WORKERS, "worker", 1)
     assert not cluster.is_evaluator(parallel)
@@ -230,14 +231,15 @@ for text in ("garbage", "[1]", "[" * 100_000, '{"cluster": {"x": []}}'):
         ({**IN_STEP, "workers": 2, "launcher": "local"}, False),
     ],
 )
-def test_who_has_no_use_for_it_may_have_any(monkeypatch, parallel, refused, messages):
+def test_who_has_no_use_for_it_may_have_any(monkeypatch, parallel, refused):
     monkeypatch.setenv("TF_CONFIG", "garbage")
     settings = ParallelSettings.model_validate(parallel)
     if not refused:
         cluster.check(settings)
         return
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         cluster.check(settings)
+    assert caught.value.setting == "TF_CONFIG"
 
 
 def test_peers_by_name(config):
@@ -300,7 +302,7 @@ def test_a_job_of_one_process(monkeypatch):
     ("index", "host"),
     [("5", "train-5.train"), ("x", "train-x.train"), ("2", "laptop"), ("2", "train-1.train")],
 )
-def test_a_pod_that_is_none(monkeypatch, index, host, messages):
+def test_a_pod_that_is_none(monkeypatch, index, host):
     _pod(monkeypatch, index, host)
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="JOB_COMPLETION_INDEX"):
         cluster.adopt_job(SERVED)

@@ -72,7 +72,7 @@ def test_more_replicas_than_devices():
     assert f"parallel.virtual_devices: {there + 1}" in message
 
 
-def test_a_larger_grid_than_devices(gpus, messages):
+def test_a_larger_grid_than_devices(gpus):
     parallel = ParallelSettings(strategy="grid", replicas=2, stages=2)
     with pytest.raises(UserError) as caught:
         topology.resolve(parallel)
@@ -80,15 +80,15 @@ def test_a_larger_grid_than_devices(gpus, messages):
     assert "parallel.replicas: 2 × parallel.stages: 2 needs 4 devices" in message
     assert "use parallel.replicas: 1, or parallel.virtual_devices: 4" in message
     assert topology.resolve(parallel.model_copy(update={"replicas": 1})).on_gpus
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         topology.resolve(ParallelSettings(strategy="grid", stages=4))
 
 
-def test_devices_that_are_named(gpus, messages):
+def test_devices_that_are_named(gpus):
     parallel = ParallelSettings(strategy="grid", stages=2, devices="GPU:2,GPU:0")
     assert topology.resolve(parallel).devices == ("GPU:2", "GPU:0")
     assert gpus == ["untouched"]
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         topology.resolve(ParallelSettings(devices="GPU:3"))
 
 
@@ -107,17 +107,19 @@ def test_a_worker_sees_no_gpus_but_its_own(gpus, asked, devices, shown):
     assert gpus == shown
 
 
-def test_replicas_of_a_worker_without_gpus(monkeypatch, messages):
+def test_replicas_of_a_worker_without_gpus(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     parallel = ParallelSettings(strategy="multi_worker_mirrored", replicas=2)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(parallel)
+    assert caught.value.setting == "parallel.replicas"
 
 
-def test_nccl_without_gpus(messages):
+def test_nccl_without_gpus():
     parallel = ParallelSettings(strategy="mirrored", all_reduce="nccl")
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(parallel)
+    assert caught.value.setting == "parallel.all_reduce"
     topology.resolve(ParallelSettings(strategy="mirrored"))
 
 
@@ -147,15 +149,16 @@ def test_workers_of_a_grid_keep_their_gpus(gpus, monkeypatch):
     assert gpus == ["untouched"]
 
 
-def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch, messages):
+def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch):
     one = ParallelSettings(strategy="multi_worker_mirrored")
     grid = ParallelSettings(strategy="grid", replicas=2)
     topology.resolve(grid)
     topology.resolve(one)
     topology.resolve(one)
     topology.resolve(ParallelSettings(strategy="grid", replicas=3))
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", replicas=2))
+    assert caught.value.setting == "parallel.strategy"
 
     _be_worker(monkeypatch, 0, worker=["a:1", "b:1"])
     two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
@@ -164,42 +167,46 @@ def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch, messages):
     topology.resolve(grid)
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(grid)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(two)
+    assert caught.value.setting == "parallel.strategy"
     of_two = ParallelSettings(strategy="grid", workers=2)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(of_two)
+    assert caught.value.setting == "parallel.strategy"
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(of_two)
     topology.resolve(of_two)  # as for another precision
     topology.resolve(grid)
 
 
-def test_no_tpu(monkeypatch, messages):
+def test_no_tpu(monkeypatch):
     import tensorflow as tf
 
     def none() -> None:  # as TensorFlow does, without asking Google Cloud first
         raise ValueError("Please provide a TPU Name to connect to.")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", none)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.resolve(ParallelSettings(strategy="tpu"))
+    assert caught.value.setting == "parallel.strategy"
 
 
-def test_replicas_are_the_tpus_cores(monkeypatch, messages):
+def test_replicas_are_the_tpus_cores(monkeypatch):
     monkeypatch.setattr(tpu, "_cores", lambda: 8)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         topology.resolve(ParallelSettings(strategy="tpu"))
     found = topology.resolve(ParallelSettings(strategy="tpu", replicas=8))
     assert found.replicas == 8
     assert found.device(7, 0) == "TPU:7"
 
 
-def test_virtual_devices_after_tensorflow_has_started(messages):
+def test_virtual_devices_after_tensorflow_has_started():
     there = _cpus()
     topology.configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
+    assert caught.value.setting == "parallel.virtual_devices"
 
 
 VIRTUAL_DEVICES = """
@@ -225,9 +232,9 @@ def test_virtual_devices():
     assert run.returncode == 0, run.stderr[-3000:]
 
 
-def test_workers_that_connect_too_late(messages):
+def test_workers_that_connect_too_late():
     """As TensorFlow says it where a module has made an optimizer of Keras."""
-    with messages.raises(UserError) as caught, devices.connecting():
+    with pytest.raises(UserError) as caught, devices.connecting():
         raise RuntimeError("Collective ops must be configured at program startup")
     assert caught.value.setting == "parallel.workers"
     with pytest.raises(RuntimeError, match="other"), devices.connecting():

@@ -78,10 +78,10 @@ def test_a_named_topology_keeps_precision_and_remat():
     assert (parallel.precision, parallel.remat) == ("mixed_float16", True)
 
 
-def test_what_does_not_go_together_is_left_out_of_all_and_refused_by_name(messages):
+def test_what_does_not_go_together_is_left_out_of_all_and_refused_by_name():
     half = [case.name for case in _select("all", precision="mixed_float16")]
     assert set(NAMED) - set(half) == {"parameter_server-1"}
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         _select("parameter_server-1", precision="mixed_float16")
 
 
@@ -102,8 +102,8 @@ def test_in_float64_the_learning_rate_is_small_and_constant():
         ("configured", None, ""),
     ],
 )
-def test_other_names_are_refused(names, value, suggestion, messages):
-    with messages.raises(UserError) as caught:
+def test_other_names_are_refused(names, value, suggestion):
+    with pytest.raises(UserError) as caught:
         _select(names)
     assert (caught.value.value, caught.value.suggestion) == (value, suggestion)
 

@@ -33,18 +33,17 @@ def test_a_reference_serves_all_that_it_fits(fake, tmp_path):
     ]
 
 
-def test_a_difference_names_the_variable(fake, tmp_path, messages):
+def test_a_difference_names_the_variable(fake, tmp_path):
     fake(mirrored="differs")
     (row,), _ = _rows(tmp_path, "mirrored-2")
     assert row.verdict == "differs"
     # 4 sqrt(2/3) 2**-24 sqrt(100) 2
-    messages.check(row.reason)
 
 
-def test_drift_is_a_difference(fake, tmp_path, messages):
+def test_drift_is_a_difference(fake, tmp_path):
     fake(mirrored="drifts")
     (row,), _ = _rows(tmp_path, "mirrored-2")
-    messages.check(row.reason)
+    assert "model/kernel of replica 1" in row.reason
 
 
 def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(fake, tmp_path):
@@ -60,9 +59,8 @@ def test_a_reference_that_fails_fails_what_it_is_for(fake, tmp_path):
     assert row.reason.startswith("one device: ")
 
 
-def test_16_bits_are_compared_in_the_same_parts(fake, tmp_path, messages):
+def test_16_bits_are_compared_in_the_same_parts(fake, tmp_path):
     (row,), _ = _rows(tmp_path, "bfloat16")
-    messages.check(row.reference)
     assert [finding.criterion for finding in row.findings] == ["gradients"]
 
 
@@ -78,11 +76,10 @@ def test_tables_have_a_line_a_topology(fake, tmp_path):
     assert "error" not in rows[0].as_json()
 
 
-def test_layers_that_stay_float32_are_noted(fake, tmp_path, messages):
+def test_layers_that_stay_float32_are_noted(fake, tmp_path):
     fake(one_device="casts")
     rows, _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert all(row.equal for row in rows)
     assert rows[0].float32 == tuple(f"attention{number}" for number in range(5))
-    messages.check(rows[0].note)
     assert f"\n* mirrored-2: {rows[0].note}" in report.markdown(rows)
     assert rows[1].as_json()["float32_in_float64"] == list(rows[1].float32)

@@ -80,9 +80,9 @@ def test_the_process_of_several_is_named(fake, tmp_path):
         _run(tmp_path, strategy="multi_worker_mirrored", workers=2)
 
 
-def test_one_that_never_starts_is_given_up(fake, tmp_path, messages):
+def test_one_that_never_starts_is_given_up(fake, tmp_path):
     fake(one_device="silent")
-    with messages.raises(ProcessError):
+    with pytest.raises(ProcessError):
         _run(tmp_path, start_seconds=0.2)
 
 
@@ -93,10 +93,10 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_one_that_hangs_is_ended_with_its_children(fake, tmp_path, monkeypatch, messages):
+def test_one_that_hangs_is_ended_with_its_children(fake, tmp_path, monkeypatch):
     fake(one_device="hang")
     monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
-    with messages.raises(ProcessError):
+    with pytest.raises(ProcessError):
         _run(tmp_path, seconds=5.0)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2

@@ -195,7 +195,7 @@ def test_weights_inside_two_nested_models_are_seen():
 @pytest.mark.parametrize(
     "layer", [layers.BatchNormalization, lambda **name: layers.Dropout(0.5, **name)]
 )
-def test_state_is_not_used_on_both_sides(layer, messages):
+def test_state_is_not_used_on_both_sides(layer):
     shared = layer(name="shared")
 
     def body(value):
@@ -205,7 +205,7 @@ def test_state_is_not_used_on_both_sides(layer, messages):
 
     model = _functional(body)
     assert _names(model) == ["shared", "b"]
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         partition.split(model, ["a"])
 
 
@@ -267,16 +267,16 @@ def test_a_layer_of_two_outputs():
         ("a", 2, "a"),
     ],
 )
-def test_names_that_are_no_cut_points(model, stages, cuts, messages):
-    with messages.raises(UserError) as caught:
+def test_names_that_are_no_cut_points(model, stages, cuts):
+    with pytest.raises(UserError) as caught:
         partition.named_cuts(_residual() if model == "residual" else _chain(*model), stages, cuts)
     assert caught.value.setting == "parallel.cuts"
 
 
-def test_more_stages_than_there_can_be(messages):
+def test_more_stages_than_there_can_be():
     model = _chain("a", "b", "c")
     assert partition.all_cuts(model, 3) == [["a", "b"]]
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         partition.all_cuts(model, 4)
     assert (caught.value.setting, caught.value.value) == ("parallel.stages", 4)
 
@@ -296,11 +296,11 @@ class _FunctionalWithCall(keras.Model):
 
 
 @pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall])
-def test_models_that_cannot_be_cut(make, messages):
+def test_models_that_cannot_be_cut(make):
     model = make()
     assert partition.all_cuts(model, 1) == [[]]
     assert partition.segments(model) == [model]
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         partition.all_cuts(model, 2)
 
 
@@ -383,7 +383,7 @@ def test_inputs_and_outputs_travel():
     assert sorted(third.output) == ["one", "other"]
 
 
-def test_a_skip_from_a_layer_that_is_called_again_does_not_cross(messages):
+def test_a_skip_from_a_layer_that_is_called_again_does_not_cross():
     shared = _dense("shared")
 
     def body(value):
@@ -393,7 +393,7 @@ def test_a_skip_from_a_layer_that_is_called_again_does_not_cross(messages):
 
     model = _functional(body)
     assert _names(model) == ["shared"]
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         partition.split(model, ["a"])
 
 

@@ -55,9 +55,10 @@ def test_auto_chooses_from_all_gpus():
     }
 
 
-def test_named_gpus(messages):
-    with messages.raises(UserError):
+def test_named_gpus():
+    with pytest.raises(UserError) as caught:
         _shares(8, "0 1", devices="GPU:1", evaluator=True)
+    assert caught.value.setting == "parallel.devices"
 
 
 def test_the_only_process_has_all_gpus():

@@ -82,11 +82,11 @@ def test_an_activation_of_what_was_sent_is_computed_by_each_shard():
     assert cost.split_flops == 3 * (2 * 40 * 60 + 60), "no shard divides the activation"
 
 
-def test_most_of_a_stage_must_be_divided(messages):
+def test_most_of_a_stage_must_be_divided():
     big = keras.Sequential(
         [keras.Input((4, 40)), layers.LSTM(60, name="lstm"), layers.Dense(30, name="dense")]
     )
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         ModelShards([big], 2)
     assert caught.value.setting == "parallel.shards"
     small = keras.Sequential([keras.Input((4,)), layers.Dense(3)])

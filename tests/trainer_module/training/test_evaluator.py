@@ -116,10 +116,10 @@ def test_those_of_other_settings_are_not_looked_at(tmp_path, beside):
     assert looking.evaluated == [2, 4, 6, 8]
 
 
-def test_a_loss_that_is_no_number(tmp_path, monkeypatch, messages):
+def test_a_loss_that_is_no_number(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluator, "EVALUATOR_SECONDS", 0.05)
     _train(tmp_path, Engine())
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="nan after step 2"):
         _evaluate(tmp_path, Engine(dict.fromkeys(ACCURACIES, float("nan"))))
 
 

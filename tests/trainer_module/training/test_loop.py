@@ -102,17 +102,17 @@ def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path):
     assert engine.weight == 8
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path, messages):
-    with messages.raises(DivergedError) as raised:
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(DivergedError) as raised:
         train(CountingEngine({4: 0.1}, nan_at=7), tmp_path)
     assert (raised.value.updates, raised.value.precision) == (6, "float32")
     assert Checkpoints(tmp_path).steps() == [4]
 
 
-def test_weights_that_give_no_finite_loss_are_not_saved(tmp_path, monkeypatch, messages):
+def test_weights_that_give_no_finite_loss_are_not_saved(tmp_path, monkeypatch):
     engine = CountingEngine({})
     monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), {"accuracy": 0.1}, 100))
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         train(engine, tmp_path)
     assert Checkpoints(tmp_path).steps() == []
 
@@ -162,7 +162,7 @@ def test_phases(tmp_path):
     assert phases == [*evaluated, *saved, *evaluated, *evaluated, "done"]
 
 
-def test_a_checkpoint_that_could_not_be_written_stops_the_training(tmp_path, monkeypatch, messages):
+def test_a_checkpoint_that_could_not_be_written_stops_the_training(tmp_path, monkeypatch):
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(tmp_path, mon
         checkpoint_files, "json", types.SimpleNamespace(dumps=fail, loads=json.loads)
     )
     engine = CountingEngine({4: 0.1, 8: 0.2})
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         train(engine, tmp_path)
     assert engine.step == 8, "it was written while training went on"
     with pytest.raises(UserError, match="nan at step 7"):

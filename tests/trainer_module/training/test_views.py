@@ -66,19 +66,18 @@ def test_none_is_no_value(value):
 
 
 @pytest.mark.parametrize("task", ["unet", "regression", "language_model"])
-def test_other_tasks_are_refused(task, messages):
+def test_other_tasks_are_refused(task):
     train = {"test_time_augment": "flip", "augment": "none"}
     error = refusal(TrainingSettings, {"task": {"name": task}, "train": train})
     assert (error.setting, error.value) == ("train.test_time_augment", "flip")
     assert error.suggestion == "train.test_time_augment: none"
-    messages.check(error)
 
 
 @pytest.mark.parametrize(
     ("task", "model"), [("TWO_INPUTS", "two_inputs"), ("TWO_OUTPUTS", "two_outputs")]
 )
 def test_a_task_that_cannot_be_exported_so_is_refused_before_training(
-    task, model, make_fn_args, tmp_path, messages
+    task, model, make_fn_args, tmp_path
 ):
     fn_args = make_fn_args(
         tmp_path,
@@ -93,16 +92,14 @@ def test_a_task_that_cannot_be_exported_so_is_refused_before_training(
     assert (error.setting, error.value) == ("train.test_time_augment", "flip")
     assert error.suggestion == "train.test_time_augment: none"
     assert not (tmp_path / "checkpoints").exists()
-    messages.check(str(error))
 
 
-def test_views_that_move_need_pictures_of_one_size(messages):
+def test_views_that_move_need_pictures_of_one_size():
     specs, outputs = Spec((None, None, 3)), tf.zeros([1, 4])
     views.verify("flip", ONE_INPUT, specs, outputs)
     with pytest.raises(SettingError) as caught:
         views.verify("flip_translate", ONE_INPUT, specs, outputs)
     assert caught.value.suggestion == "train.test_time_augment: flip"
-    messages.check(str(caught.value))
 
 
 def test_the_evaluator_measures_the_mean_of_the_views(make_fn_args, training_data, tmp_path):

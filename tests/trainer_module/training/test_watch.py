@@ -48,11 +48,10 @@ def test_the_factor_falls_on_a_plateau():
     assert watch().factor(evaluations(*[0.5] * 30)) == 1
 
 
-def test_a_value_that_keras_refuses(messages):
+def test_a_value_that_keras_refuses():
     with pytest.raises(SettingError) as caught:
         watch(schedule="reduce_on_plateau", schedule_args={"factor": 2})
     assert caught.value.setting == "train.schedule_args"
-    messages.check(str(caught.value).partition("Keras")[0])
 
 
 class Engine(counting.CountingEngine):
@@ -101,12 +100,11 @@ def test_a_resumed_training_has_the_same_rates(tmp_path):
     assert factors(tmp_path / "b", 12, 20) == [0.5, 0.25, 0.125]
 
 
-def test_without_evaluations_it_is_refused(tmp_path, messages):
+def test_without_evaluations_it_is_refused(tmp_path):
     with pytest.raises(UserError) as caught:
         found = watch(early_stopping_patience=1)
         counting.train(Engine(), tmp_path, val=False, watch=found)
     assert caught.value.setting == "train.early_stopping_patience"
-    messages.check(caught.value)
 
 
 @pytest.fixture
@@ -175,16 +173,15 @@ def test_other_workers_call_none_but_end_epochs_alike(calls):
     assert Callbacks([], 5).epoch_steps == 0
 
 
-def test_callbacks_that_fail(calls, tmp_path, messages):
+def test_callbacks_that_fail(calls, tmp_path):
     from stagecraft.trainer_module.training.callbacks import Callbacks
 
     failing = Callbacks(["noting:Failing"], 5)
     with pytest.raises(UserError) as caught:
         counting.train(Engine(), tmp_path, callbacks=failing)
     assert (caught.value.setting, caught.value.value) == ("train.callbacks", "noting:Failing")
-    messages.check(caught.value)
     for name in ("Nothing", "fails", "Note"):
-        with messages.raises(UserError):
+        with pytest.raises(UserError):
             Callbacks([f"noting:{name}"], 5)
 
 

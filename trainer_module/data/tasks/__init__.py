@@ -1,1 +1,1 @@
-"""What a training learns: features, targets, loss and metrics."""
+"""Tasks, which say what a training learns: features, targets, loss and metrics."""

@@ -23,7 +23,7 @@ class Constant(abc.ABC):
 
     @abc.abstractmethod
     def sums(self, targets: Nest, weights: Any) -> Any:
-        """What a batch adds to the sums: a float64 tensor of any one shape.
+        """The term that a batch adds to the sums: a float64 tensor of any one shape.
 
         Args:
             targets: ``[batch, …]``.

@@ -25,7 +25,7 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
-        """What each example adds to the sums: a tensor ``[batch, size]`` of ``dtype``.
+        """Terms that each example adds to the sums: a tensor ``[batch, size]`` of ``dtype``.
 
         Args:
             outputs: the model's, ``[batch, …]``.

@@ -17,7 +17,7 @@ class DividedLogits(Protocol):
     """Logits that several devices hold, each for some of the classes."""
 
     def cross_entropy(self, targets: Any, dtype: Any, smoothing: float) -> Any:
-        """As the function of this name; ``smoothing``: ``train.label_smoothing``."""
+        """Cross entropy, by the function of this name; ``smoothing``: ``train.label_smoothing``."""
 
     def largest(self, dtype: Any) -> Any:
         """The class of the largest logit, the first of equal ones: of the integer dtype."""

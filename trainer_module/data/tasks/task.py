@@ -1,4 +1,4 @@
-"""What a task is: the one object that the data, the engines and the export ask what is learned.
+"""The base of tasks: the one object that the data, the engines and the export ask what is learned.
 
 Imports neither TensorFlow nor Keras.
 """
@@ -82,7 +82,7 @@ class Task(Entry):
     """More arguments of :attr:`example_gen`."""
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
-        """What ``preprocessing_fn`` finds in its ``custom_config``; values that JSON can hold."""
+        """The ``custom_config`` of ``preprocessing_fn``; values that JSON can hold."""
         return {}
 
     needs_schema: bool = True
@@ -281,7 +281,7 @@ class Task(Entry):
     def decisive_values(
         self, losses: Callable[..., Any], outputs: Nest, targets: Nest, dtype: Any
     ) -> Any:
-        """What decides for outputs of a model or of the constant: ``[batch]`` of ``dtype``.
+        """Decisive values of outputs of a model or of the constant: ``[batch]`` of ``dtype``.
 
         Args:
             losses: of an evaluation, as ``optimization.loss.Losses``.
@@ -320,7 +320,7 @@ class Task(Entry):
         return {}
 
     def samples(self, served: Served) -> Mapping[str, str]:
-        """What the trained model makes of some inputs, as text by input; none by default."""
+        """Outputs of the trained model for some inputs, as text by input; none by default."""
         return {}
 
     def input_text(self, schema_path: str) -> str:

@@ -104,9 +104,9 @@ def read(
         model,
         transform,
         features,
-        lambda path: any(_names(pattern, path) for pattern in train.skipped_weights),
+        lambda path: any(_names(pattern, path) for pattern in train.initial_weights_skip),
     )
-    values = match(weights_source.path, fitting.weights, variables, train.skipped_weights)
+    values = match(weights_source.path, fitting.weights, variables, train.initial_weights_skip)
     for variable in model.weights:
         if variable.path in values:
             values[variable.path] = _cast(weights_source.path, variable, values[variable.path])

@@ -223,7 +223,7 @@ def _heads(model: keras.Model) -> list[_Reader] | None:
 
 
 class Comparison(NamedTuple):
-    """What two graphs make of the same raw values."""
+    """A comparison of what two graphs make of the same raw values."""
 
     changes: list[Change]
     features: frozenset[str] | None

@@ -95,7 +95,7 @@ def take_from_chief(
 
 
 def _inputs(model: keras.Model, path: str, layer: Adapting, given: Any) -> Any:
-    """What the model calls the layer with, the first time."""
+    """The inputs with which the model calls the layer, the first time."""
 
     def stop(_: Any, __: Callable[..., Any]) -> Callable[..., Any]:
         def call(inputs: Any, *_: Any, **__: Any) -> Any:

@@ -38,7 +38,7 @@ class PartialIdentity(keras.initializers.Initializer):
         return random * keras.ops.cast(mask, random.dtype) + keras.ops.cast(identity, random.dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy from."""
+        """The configuration from which Keras makes a copy."""
         return {"seed": self._uniform.get_config()["seed"]}
 
 
@@ -58,7 +58,7 @@ class Shortcut(layers.Layer):
         return keras.ops.pad(inputs, [(0, 0), (0, 0), (0, 0), (new // 2, new - new // 2)])
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy of this layer from."""
+        """The configuration from which Keras makes a copy of this layer."""
         return {**super().get_config(), "filters": self.filters, "strides": self.strides}
 
 
@@ -95,7 +95,7 @@ class TiedEmbedding(layers.Layer):
         return keras.KerasTensor((*before, last), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy of this layer from."""
+        """The configuration from which Keras makes a copy of this layer."""
         config = {"vocabulary_size": self.vocabulary_size, "width": self.width}
         return {**super().get_config(), **config}
 
@@ -169,7 +169,7 @@ class Whitening(Adapting):
         return (input_shape[0], *sides, 2 * self.size**2 * input_shape[-1])
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy of this layer from."""
+        """The configuration from which Keras makes a copy of this layer."""
         return {**super().get_config(), "size": self.size}
 
 

@@ -25,7 +25,7 @@ def make(task: Task, train: TrainSettings) -> Losses:
     parts = []
     for output, (name, arguments) in train.losses.items():
         loss: Loss = registries.LOSSES.get(name)
-        weight = train.output_weights.get(output, 1.0)
+        weight = train.loss_weights.get(output, 1.0)
         parts.append((output, weight, loss.make(task, arguments, train)))
     if [output for output, *_ in parts] == [""]:
         return parts[0][2]

@@ -1,4 +1,4 @@
-"""What a loss is. Imports neither TensorFlow nor Keras."""
+"""The base of losses. Imports neither TensorFlow nor Keras."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Sgd(KerasOptimizer):
 
     @property
     def taken(self) -> Mapping[str, str]:
-        """Those of all optimizers, and the momentum."""
+        """Settings that all optimizers take, and the momentum."""
         return {**TAKEN, "momentum": "train.momentum"}
 
     def arguments(self, train: TrainSettings) -> dict[str, Any]:

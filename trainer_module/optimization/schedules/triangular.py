@@ -44,7 +44,7 @@ class Triangular(RateSchedule):
 
     def rates(self, train: TrainSettings) -> Callable[[Any, Any, Any], Any]:
         """The peak, times the rise from ``start``, times the fall to ``end``; one of both is 1."""
-        given = train.schedule_arguments
+        given = train.schedule_args
         start, end = given.get("start", START), given.get("end", END)
 
         def rate(rising: Any, progress: Any, _: Any) -> Any:

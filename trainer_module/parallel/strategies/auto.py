@@ -30,11 +30,11 @@ class Auto(Strategy):
         raise _unresolved()
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
-        """As :meth:`choose`."""
+        """Chooses a topology, see :meth:`choose`."""
         raise _unresolved()
 
     def alternative(self, replicas: int, stages: int) -> str | None:
-        """As :func:`~stagecraft.trainer_module.parallel.strategies.one_device.simplest`."""
+        """The topology of ``one_device.simplest``."""
         return simplest(replicas, stages)
 
 

@@ -55,7 +55,7 @@ class Mirrored(Strategy):
         )
 
     def alternative(self, replicas: int, stages: int) -> str | None:
-        """As :func:`~stagecraft.trainer_module.parallel.strategies.one_device.simplest`."""
+        """The topology of ``one_device.simplest``."""
         return simplest(replicas, stages)
 
 

@@ -1,4 +1,4 @@
-"""What a search found, as data. Imports no TensorFlow."""
+"""The results of a search, as data. Imports no TensorFlow."""
 
 from __future__ import annotations
 

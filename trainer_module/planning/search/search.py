@@ -223,7 +223,7 @@ class Search:
 
 
 def key(degrees: Degrees, length: float) -> Key:
-    """What a search minimizes: the time; among equal times, see the module's docstring."""
+    """The key that a search minimizes: the time; among equal times, see the module's docstring."""
     return (
         float(f"{length:.9e}"),
         degrees.workers * degrees.devices,
@@ -257,7 +257,7 @@ def settings_with(
 
 
 def candidates(work: CostModel, best: Sequence[Priced]) -> list[Candidate]:
-    """What the search found, with the reasons why the others are slower than the first."""
+    """Topologies that the search found, and why the others are slower than the first."""
     found = [_candidate(work, *priced) for priced in best]
     return [dataclasses.replace(each, reason=_reason(each, found[0])) for each in found]
 
@@ -331,7 +331,7 @@ ROUNDING = 1 - 1e-9
 
 
 class Least(NamedTuple):
-    """What one example takes at least, whatever the cuts."""
+    """The least that one example takes, whatever the cuts."""
 
     total: float
     """Forward and backward pass of all pieces."""
@@ -342,7 +342,7 @@ class Least(NamedTuple):
 
     @classmethod
     def of(cls, work: CostModel, shards: int, rows: float, *, remat: bool) -> Least:
-        """That of the pieces of a model in a microbatch of ``rows`` examples."""
+        """The least of the pieces of a model in a microbatch of ``rows`` examples."""
         forward, backward = map(np.array, work.durations(shards, rows).pieces[remat])
         both = forward + backward
         share = np.divide(forward, both, out=np.zeros_like(both), where=both > 0)

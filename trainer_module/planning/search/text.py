@@ -1,4 +1,4 @@
-"""What a search found, as a table."""
+"""The results of a search, as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADS = ("", "workers", "replicas", "stages", "shards", "microbatches", "other 
 
 
 def found_text(found: Found, model: str, given: dict[str, Any]) -> str:
-    """What ``stagecraft plan --search`` prints.
+    """The text that ``stagecraft plan --search`` prints.
 
     Args:
         given: values of ``parallel:`` before the search.

@@ -133,9 +133,9 @@ def test_what_is_kept_is_right(server, tmp_path, name, already, plan):
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
 
 
-def test_a_wrong_md5_leaves_nothing(server, tmp_path, messages):
+def test_a_wrong_md5_leaves_nothing(server, tmp_path):
     server.content = CONTENT[:-1] + b"?"
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         get(server, tmp_path)
     assert kept(tmp_path) == []
     assert len(server.ranges) == 1
@@ -175,21 +175,22 @@ def test_no_server(tmp_path):
     assert kept(tmp_path) == []
 
 
-def test_a_full_disk_is_named_and_made_room_on(server, tmp_path, monkeypatch, messages):
+def test_a_full_disk_is_named_and_made_room_on(server, tmp_path, monkeypatch):
     def receive(url: str, part: pathlib.Path) -> None:
         part.write_bytes(b"some")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(download, "_receive", receive)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         get(server, tmp_path)
     assert kept(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_made(server, tmp_path, messages):
+def test_a_cache_that_cannot_be_made(server, tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         get(server, tmp_path / "file" / "cache")
+    assert caught.value.setting == "cache_dir"
 
 
 def test_several_at_a_time_download_once(server, tmp_path):

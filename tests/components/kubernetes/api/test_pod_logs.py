@@ -123,7 +123,7 @@ def test_a_container_that_has_not_begun_is_waited_for(server, client):
     assert list(followed(client, "y", patient=lambda: False)) == []
 
 
-def test_failures_of_the_server_are_waited_for(server, client, monkeypatch, messages):
+def test_failures_of_the_server_are_waited_for(server, client, monkeypatch):
     server.add_pod("x")
     server.log("x", "one")
     server.finish("x")
@@ -131,7 +131,7 @@ def test_failures_of_the_server_are_waited_for(server, client, monkeypatch, mess
     assert list(followed(client)) == ["one"]
     server.fail("GET", "/log$", 500, "InternalError", "kubelet is away", times=None)
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
-    with messages.raises(Refused):
+    with pytest.raises(Refused):
         list(followed(client))
 
 
@@ -155,20 +155,20 @@ def test_merged(server, client):
 
 
 @pytest.mark.parametrize("verb", ["list", "get"])
-def test_the_role_is_named(server, client, verb, messages):
+def test_the_role_is_named(server, client, verb):
     server.add_pod("x", {"run": "1"})
     server.forbid(verb, "pods" if verb == "list" else "pods/log")
-    with messages.raises(Refused) as error:
+    with pytest.raises(Refused) as error:
         pod_logs.pods(client, NS, "run=1")
         list(followed(client))
     assert (error.value.status, error.value.transient) == (403, False)
 
 
-def test_connections(server, client, tmp_path, messages):
-    with messages.raises(UserError):
+def test_connections(server, client, tmp_path):
+    with pytest.raises(UserError):
         connect("none")
     assert pod_logs.pods(connect("test"), NS, "run=1") == []
     server.url = "http://127.0.0.1:1"
     server.kubeconfig(tmp_path / "kubeconfig")
-    with messages.raises(Unreachable):
+    with pytest.raises(Unreachable):
         pod_logs.pods(connect(), NS, "run=1")

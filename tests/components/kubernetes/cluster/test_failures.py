@@ -62,9 +62,9 @@ def test_one_that_ends_for_good(step, cluster, server, capfd, kind, why):
         assert "s3cr3t-v4lue" not in text
 
 
-def test_one_that_hangs(step, cluster, messages):
+def test_one_that_hangs(step, cluster):
     one = step(deadline_seconds=3)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.hangs")
     assert not cluster.running()
 

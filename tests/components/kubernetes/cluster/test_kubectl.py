@@ -46,7 +46,7 @@ def test_objects_are_applied(server, kubectl, kind):
     assert kubectl("get", kind, "-o", "name") == ""
 
 
-def test_a_training_is_looked_at_and_deleted(step, cluster, kubectl, aside, messages):
+def test_a_training_is_looked_at_and_deleted(step, cluster, kubectl, aside):
     one = step()
     parallel = {"strategy": "multi_worker_mirrored", "workers": 2}
     running = aside(one.run, parallel, run_fn="stub_training.hangs")
@@ -59,6 +59,6 @@ def test_a_training_is_looked_at_and_deleted(step, cluster, kubectl, aside, mess
     logs = kubectl("logs", "-l", label, "--prefix")
     assert "worker 0 hangs" in logs and "worker 1 hangs" in logs
     kubectl("delete", "job", name)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         running.result()
     cluster.wait_for(lambda: not cluster.running())

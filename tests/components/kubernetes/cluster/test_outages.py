@@ -53,22 +53,22 @@ def test_away_for_half_a_minute(by_hand):
     assert by_hand.asked("DELETE") == 0
 
 
-def test_away_for_ever(by_hand, caplog, messages):
+def test_away_for_ever(by_hand, caplog):
     """The job's end is asked for all the same; if nobody hears that, there is the lease."""
     by_hand.clock.at(20, lambda: setattr(by_hand.server, "is_down", True))
-    with messages.raises(Unreachable):
+    with pytest.raises(Unreachable):
         by_hand.training().run()
     assert 300 < by_hand.clock.now < 400
     assert by_hand.asked("DELETE") == 1
     assert "its pods end" in caplog.text.lower()
 
 
-def test_errors_for_ever(by_hand, messages):
+def test_errors_for_ever(by_hand):
     """Where the end can be asked for, it is."""
     by_hand.clock.at(
         20, lambda: by_hand.server.fail("GET", "", 500, "InternalError", "etcd is away", times=None)
     )
-    with messages.raises(Refused):
+    with pytest.raises(Refused):
         by_hand.training().run()
     assert by_hand.asked("DELETE") == 1 and by_hand.jobs() == []
 
@@ -127,17 +127,17 @@ def test_logs_that_cannot_be_had(by_hand, monkeypatch):
     assert "no route to" in told and "node-0" in told and "training continues" in told
 
 
-def test_deleted_by_somebody_else(by_hand, server, messages):
+def test_deleted_by_somebody_else(by_hand, server):
     jobs = f"/apis/batch/v1/namespaces/{server.namespace}/jobs"
     by_hand.clock.at(
         20, lambda: server.store.delete(by_hand.resource, server.namespace, by_hand.name)
     )
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         by_hand.training().run()
     assert by_hand.asked("POST", jobs) == 1
 
 
-def test_replaced_by_somebody_else(by_hand, server, messages):
+def test_replaced_by_somebody_else(by_hand, server):
     """The other one is not ended."""
 
     def replace() -> None:
@@ -145,6 +145,6 @@ def test_replaced_by_somebody_else(by_hand, server, messages):
         server.store.create(by_hand.resource, server.namespace, by_hand.objects[-1])
 
     by_hand.clock.at(20, replace)
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         by_hand.training().run()
     assert len(by_hand.jobs()) == 1

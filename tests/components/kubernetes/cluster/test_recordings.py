@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import pathlib
+import re
 from typing import Any
 
 import pytest
+import yaml
 from kube_api import KubeApi
 from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
 from kube_api.store import Resource
-from messages import Messages
 from recordings import FOLDER, NAMES
 
 from stagecraft.components.kubernetes.api import connection, pod_logs
@@ -32,6 +35,9 @@ EMPTY = {f"{kind}-{name}" for kind in ("job", "trainjob") for name in ("norights
     "trainjob-noruntime"
 }
 """Jobs that the API server refused."""
+
+GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "launcher.yaml"
+"""What the launcher prints for each recording, and how it ends."""
 
 STOPPED = {"gpu", "mem", "noclaim", "nosecret", "priority", "pull", "sa", "selector"}
 """Scenarios that a person ended, by deleting a job that did not begin. Here nobody does."""
@@ -202,7 +208,7 @@ def replay(
 
 @pytest.mark.skipif(not NAMES, reason="no recordings: set STAGECRAFT_KUBEFLOW to their folder")
 @pytest.mark.parametrize("replay", sorted({*NAMES} - EMPTY), indirect=True)
-def test_what_the_launcher_does(replay: Replay, messages: Messages) -> None:
+def test_what_the_launcher_does(replay: Replay, request: pytest.FixtureRequest) -> None:
     replay.begin()
     training = replay.training(
         max_lost_pods=6 if replay.kind.name == "tfjob" else None,
@@ -217,4 +223,9 @@ def test_what_the_launcher_does(replay: Replay, messages: Messages) -> None:
         end = "the launcher follows the job"
     except Exception as error:
         end = f"{type(error).__name__}: {error}"
-    messages.check("\n".join([*replay.printed, end]))
+    found = re.sub(r"\b[0-9a-f]{16,64}\b", "HEX", "\n".join([*replay.printed, end]))
+    known = yaml.safe_load(GOLDEN.read_text())
+    name = request.node.callspec.params["replay"]
+    if os.environ.get("STAGECRAFT_GOLDEN") == "write":
+        GOLDEN.write_text(yaml.safe_dump(known | {name: found}, allow_unicode=True, width=100))
+    assert known.get(name) == found

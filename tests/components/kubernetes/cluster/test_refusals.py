@@ -25,23 +25,23 @@ ROLE = "manifests/base/training-access.yaml"
     ("verb", "resource"),
     [("create", "jobs.batch"), ("get", "jobs.batch"), ("create", "services"), ("list", "pods")],
 )
-def test_a_permission_that_is_missing(by_hand, verb, resource, messages):
+def test_a_permission_that_is_missing(by_hand, verb, resource):
     by_hand.server.forbid(verb, resource)
-    with messages.raises((Refused, JobRefusedError)) as error:
+    with pytest.raises((Refused, JobRefusedError)) as error:
         by_hand.training().run()
     assert error.value.status == 403
     assert by_hand.jobs() == []
     assert by_hand.clock.now < 60
 
 
-def test_a_job_that_may_not_be_deleted(by_hand, caplog, messages):
+def test_a_job_that_may_not_be_deleted(by_hand, caplog):
     by_hand.server.forbid("delete", "jobs.batch")
     by_hand.server.forbid("list", "pods")
-    with messages.raises(Refused):
+    with pytest.raises(Refused):
         by_hand.training().run()
     by_hand.server.allow("list", "pods")
     by_hand.clock.at(20, lambda: by_hand.server.forbid("get", "jobs.batch"))
-    with messages.raises(Refused):
+    with pytest.raises(Refused):
         by_hand.training().run()
     assert 'cannot delete resource "jobs"' in caplog.text and ROLE in caplog.text
     assert "its pods end" in caplog.text.lower()
@@ -76,7 +76,7 @@ def test_a_refused_job_leaves_no_inputs(step, server):
     assert server.store.list(LEASES, "", lambda lease: True) == []
 
 
-def test_a_runtime_that_is_missing(by_hand, messages):
+def test_a_runtime_that_is_missing(by_hand):
     """The words of Kubeflow Trainer's webhook."""
     by_hand.kind = CLUSTER_JOBS.get("trainjob")
     version = f"{by_hand.kind.group}/{by_hand.kind.version}"
@@ -88,25 +88,25 @@ def test_a_runtime_that_is_missing(by_hand, messages):
         'TrainingRuntime.trainer.kubeflow.org "stagecraft" not found'
     )
     by_hand.server.fail("POST", "/trainjobs$", 403, "Forbidden", words)
-    with messages.raises(JobRefusedError) as refused:
+    with pytest.raises(JobRefusedError) as refused:
         by_hand.training().run()
     assert refused.value.status == 403 and "manifests/trainer-runtime" in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["tfjob", "trainjob"])
-def test_a_missing_operator(by_hand, messages, kind):
+def test_a_missing_operator(by_hand, kind):
     entry = by_hand.kind = CLUSTER_JOBS.get(kind)
     version = f"{entry.group}/{entry.version}"
     by_hand.objects = [by_hand.objects[-1] | {"kind": entry.kind, "apiVersion": version}]
-    with messages.raises(MissingKindError) as caught:
+    with pytest.raises(MissingKindError) as caught:
         by_hand.training().run()
     assert caught.value.value == kind
 
 
 @pytest.mark.parametrize("kind", ["job", "trainjob"])
-def test_an_old_cluster(step, server, messages, kind):
+def test_an_old_cluster(step, server, kind):
     server.version |= {"minor": "30+", "gitVersion": "v1.30.4-gke.1"}
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         step(kind).run(SERVED)
     assert (caught.value.setting, caught.value.value) == ("kubeflow.job.kind", kind)
     assert caught.value.suggestion.split(": ") == ["kubeflow.job.kind", "tfjob"]
@@ -151,20 +151,20 @@ def test_checkpoints_that_are_on_no_volume(step, server):
 
 
 @pytest.mark.parametrize("value", ["", "{}", None])
-def test_a_step_that_was_not_compiled_for_it(step, monkeypatch, messages, value):
+def test_a_step_that_was_not_compiled_for_it(step, monkeypatch, value):
     one = step()
     if value is None:
         monkeypatch.delenv(CLUSTER)
     else:
         monkeypatch.setenv(CLUSTER, value)
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         one.run(IN_STEP)
     assert caught.value.record == CLUSTER
 
 
-def test_no_namespace(step, server, monkeypatch, messages):
+def test_no_namespace(step, server, monkeypatch):
     monkeypatch.delenv("STAGECRAFT_NAMESPACE")
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         step().run(IN_STEP)
     assert caught.value.record == "STAGECRAFT_NAMESPACE"
 
@@ -191,9 +191,9 @@ def test_another_step_at_the_same_checkpoints(step, cluster, server):
     assert len(cluster.pods) == 4
 
 
-def test_it_may_have_no_lease(step, server, messages):
+def test_it_may_have_no_lease(step, server):
     server.forbid("create", "leases.coordination.k8s.io")
-    with messages.raises(Refused) as refused:
+    with pytest.raises(Refused) as refused:
         step().run(IN_STEP)
     assert "manifests/base/training-access.yaml" in str(refused.value)
     assert not any(each.method == "POST" and "/jobs" in each.path for each in server.requests)

@@ -27,7 +27,7 @@ def names(stored: Any, below: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_model_comes_back(stored, cluster, messages):
+def test_the_model_comes_back(stored, cluster):
     """And what trainings have left that nobody tries again is gone."""
     jobs = stored.checkpoints.replace("checkpoints", "jobs")
     for name, seconds in (("train-0123456789abcdef", -4000.0), ("train-fedcba9876543210", 1.0)):
@@ -43,7 +43,7 @@ def test_the_model_comes_back(stored, cluster, messages):
     key = f"{stored.checkpoints}/{name.partition('/')[0]}"
     other = folder.open_lease(key, name="train-other", seconds=60.0, grace=0.0)
     other.claim()  # it may begin at once
-    with messages.raises(LeaseHeldError) as refused:
+    with pytest.raises(LeaseHeldError) as refused:
         stored.run(IN_STEP, run_fn="stub_training.done")
     assert refused.value.holder == other.holder
     assert len(cluster.pods) == 2
@@ -77,18 +77,18 @@ def test_parameter_servers_and_an_evaluator(stored, cluster):
     assert [entry["step"] for entry in entries][-1] == 4
 
 
-def test_a_store_that_does_not_answer(stored, server, monkeypatch, messages):
+def test_a_store_that_does_not_answer(stored, server, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setattr(folder, "_PAUSES", ())
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         stored.run(IN_STEP)
     assert server.requests == []
 
 
-def test_a_bucket_that_is_not_there(stored, step, server, messages):
+def test_a_bucket_that_is_not_there(stored, step, server):
     one = step(folder="s3://no-such-bucket/jobs")
     one.checkpoints = stored.checkpoints
-    with messages.raises(UserError):
+    with pytest.raises(UserError):
         one.run(IN_STEP)
     assert server.requests == []
 

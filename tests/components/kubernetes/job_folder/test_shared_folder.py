@@ -39,7 +39,8 @@ def test_what_is_in_several(root):
     shared_folder.at(f"{root}/none").clear()
 
 
-def test_a_volume_that_cannot_be_written(tmp_path, messages):
+def test_a_volume_that_cannot_be_written(tmp_path):
     (tmp_path / "jobs").write_text("")
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         shared_folder.at(str(tmp_path / "jobs" / "one")).write("task.json", b"")
+    assert caught.value.setting == "kubeflow.job.folder"

@@ -58,8 +58,8 @@ def test_each_built_in_kind_has_its_file():
     assert all(entry.description and entry.controller for entry in CLUSTER_JOBS.built_in())
 
 
-def test_an_unknown_kind(messages):
-    with messages.raises(UnknownNameError) as caught:
+def test_an_unknown_kind():
+    with pytest.raises(UnknownNameError) as caught:
         CLUSTER_JOBS.get("trainjobs")
     assert caught.value.suggestion == "trainjob"
 

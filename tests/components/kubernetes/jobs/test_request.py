@@ -25,10 +25,10 @@ def test_names_of_jobs(name):
         *(("kubeflow.job.queue", queue) for queue in ("a b", "-a", "x" * 64)),
     ],
 )
-def test_refused_names(setting, value, messages):
+def test_refused_names(setting, value):
     field = setting.rpartition(".")[2]
     more: dict[str, Any] = {field: value} if field != "queue" else {"job": JobSettings(queue=value)}
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         job_request("job", **more)
     assert (caught.value.setting, caught.value.value) == (setting, repr(value))
 

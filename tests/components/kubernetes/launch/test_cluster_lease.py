@@ -148,9 +148,9 @@ def test_one_that_another_program_has_written(server, change):
     lease(server).claim()
 
 
-def test_without_the_permission(server, messages):
+def test_without_the_permission(server):
     server.forbid("create", "leases.coordination.k8s.io")
-    with messages.raises(Refused) as refused:
+    with pytest.raises(Refused) as refused:
         lease(server).claim()
     assert refused.value.status == 403
 

@@ -83,10 +83,9 @@ def test_compile_does_not_write_over_the_settings(tmp_path):
         "parallel={strategy: mirrored, replicas: 2}",
     ],
 )
-def test_compile_errors(tmp_path, messages, setting):
+def test_compile_errors(tmp_path, setting):
     done = command("compile", "-o", tmp_path / "my.yaml", "--set", setting)
     assert (done.exit_code, done.stdout) == (1, "")
-    messages.check(done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,11 +123,10 @@ def test_emulate_shows_the_log_of_what_failed(tmp_path):
     [(), ("-p", "word"), ("-p", "word=a", "-p", "other=1")],
     ids=["none", "no =", "unknown"],
 )
-def test_emulate_checks_parameters(tmp_path, messages, words):
+def test_emulate_checks_parameters(tmp_path, words):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", *words)
     assert (done.exit_code, done.stdout) == (1, "")
-    messages.check(done.stderr)
     assert not (tmp_path / "out").exists()
 
 

@@ -17,14 +17,13 @@ def test_what_it_prints_is_a_config(stagecraft, tmp_path):
     assert yaml.safe_load(result.stdout)["train"]["epochs"] == 7
 
 
-def test_it_describes_every_setting(stagecraft, messages):
+def test_it_describes_every_setting(stagecraft):
     text = stagecraft("config", "--describe").stdout
     assert "train.optimizer  (text, default sgd)\n" in text
     assert "\n    adamw: Adam" in text
     assert "\n    flink: " in text
     for name in ("train.steps", "beam.args"):
-        (head,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
-        messages.check(head)
+        assert text.count(f"\n{name}  ") == 1
 
     def leaves(tree, prefix=""):
         found = []
@@ -38,7 +37,7 @@ def test_it_describes_every_setting(stagecraft, messages):
     assert "\n    None" not in text
 
 
-def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, messages):
+def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path):
     secret = ("--set", "kubeflow.every_step.env.HF_TOKEN=c4n4ry")
     result = stagecraft("config", *secret)
     assert result.code == 0 and "c4n4ry" not in result.stdout + result.stderr
@@ -46,7 +45,6 @@ def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, mess
     again = stagecraft("config", "--config", "mine.yaml")
     assert again.code == 1
     assert "every_step.env.HF_TOKEN" in again.stderr
-    messages.check(again.stderr)
     assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0
 
 

@@ -32,16 +32,14 @@ def server(tmp_path, monkeypatch):
         yield api
 
 
-def test_a_cluster_that_has_everything(stagecraft, server, messages):
+def test_a_cluster_that_has_everything(stagecraft, server):
     ran = stagecraft("doctor", "--cluster", *SETTINGS, "--service-account=pipeline-runner")
     assert (ran.code, ran.stderr) == (0, "")
-    *lines, last = ran.stdout.splitlines()
-    messages.check(last)
-    messages.check(lines[0])
+    *lines, _ = ran.stdout.splitlines()
     assert all(line.startswith("ok ") for line in lines)
 
 
-def test_a_cluster_that_has_not(stagecraft, server, messages):
+def test_a_cluster_that_has_not(stagecraft, server):
     server.forbid("create", "tfjobs.kubeflow.org")
     given = (*SETTINGS, "--set=kubeflow.job.kind=tfjob", f"--set=kubeflow.image={DEFAULT_IMAGE}")
     ran = stagecraft("doctor", "--cluster", "--json", *given)
@@ -54,7 +52,6 @@ def test_a_cluster_that_has_not(stagecraft, server, messages):
     assert ran.code == 1
     (kind,) = (line for line in ran.stdout.splitlines() if line.startswith("missing kind "))
     assert "tfjobs.kubeflow.org/v1" in kind
-    messages.check(kind)
 
 
 @pytest.mark.parametrize(("scheme", "verdict"), [("minio", "ok"), ("s3", "note")])
@@ -105,13 +102,11 @@ def test_options_need_their_kind_of_check(stagecraft):
     assert ran.code == 2 and "separate checks" in ran.stderr
 
 
-def test_beam_in_the_process_of_the_pipeline(stagecraft, messages):
+def test_beam_in_the_process_of_the_pipeline(stagecraft):
     ran = stagecraft("doctor", "--beam")
     assert ran.code == 0
-    runner, last = ran.stdout.splitlines()
+    runner, _ = ran.stdout.splitlines()
     assert runner.startswith("ok ")
-    messages.check(runner)
-    messages.check(last)
 
 
 @pytest.fixture
@@ -136,10 +131,9 @@ def test_no_network_is_a_note(stagecraft):
 
 
 @pytest.mark.usefixtures("offline")
-def test_people_get_lines_and_advice(stagecraft, messages):
+def test_people_get_lines_and_advice(stagecraft):
     lines = stagecraft("doctor").stdout.splitlines()
     assert [line for line in lines if line.startswith("note    network")]
-    messages.check(lines[-1])
 
 
 @pytest.mark.usefixtures("offline")

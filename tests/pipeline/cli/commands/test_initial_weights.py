@@ -31,20 +31,18 @@ def _saved(model, classes):
 
 @pytest.mark.parametrize("weights", ["gone.keras", "s3://bucket/m.keras"])
 @pytest.mark.parametrize("command", ["run", "parity", "plan", "compile"])
-def test_a_missing_file_and_an_address(stagecraft, messages, tmp_path, command, weights):
+def test_a_missing_file_and_an_address(stagecraft, tmp_path, command, weights):
     ran = stagecraft(command, "--set", f"train.initial_weights={weights}")
     assert ran.code == 1
-    messages.check(ran.stderr)
     assert not list(tmp_path.iterdir()), "the command wrote files"
 
 
 @pytest.mark.parametrize("skip", ["", "net/head", "*/bias"])
-def test_plan_lists_mismatches(stagecraft, messages, model, skip):
+def test_plan_lists_mismatches(stagecraft, model, skip):
     _saved(model, classes=7)
     skips = ("--set", f"train.initial_weights_skip={skip}") if skip else ()
     ran = stagecraft("plan", *model, "--set", "train.initial_weights=w.weights.h5", *skips)
     assert ran.code == 1
-    messages.check(ran.stderr)
 
 
 def test_plan_says_how_many_were_loaded(stagecraft, model):
@@ -56,14 +54,12 @@ def test_plan_says_how_many_were_loaded(stagecraft, model):
     assert note in " ".join(ran.stdout.split())
 
 
-def test_compile_names_the_files_that_the_steps_need(stagecraft, model, tmp_path, messages):
+def test_compile_names_the_files_that_the_steps_need(stagecraft, model, tmp_path):
     _saved(model, classes=10)
     ran = stagecraft("compile", *model, "--set", "train.initial_weights=w.weights.h5")
     assert ran.code == 0, ran.stderr
     starts = ("initial weights ", "the model reads ")
     weights, reads = (line for line in ran.stdout.splitlines() if line.startswith(starts))
     assert "w.weights.h5" in weights and f" {tmp_path / 'scale.txt'}: " in reads
-    messages.check(weights)
-    messages.check(reads)
     (compiled,) = tmp_path.glob("*.yaml")
     assert "initial_weights_fingerprint" in compiled.read_text()

@@ -33,13 +33,12 @@ def test_accepted(run):
     assert ran.stdout == "accepted: good.yaml\n"
 
 
-def test_findings(run, messages):
+def test_findings(run):
     ran = run("good.yaml", "bad.yaml")
     assert ran.exit_code == 1
-    messages.check(ran.stdout)
 
 
-def test_json_says_the_same(run, messages):
+def test_json_says_the_same(run):
     ran = run("good.yaml", "bad.yaml", "--json")
     assert ran.exit_code == 1
     [line] = ran.stdout.splitlines()
@@ -49,7 +48,6 @@ def test_json_says_the_same(run, messages):
     [finding] = said["files"]["bad.yaml"]
     assert finding["rule"] == "schema-version" and finding["where"] == "schemaVersion"
     assert finding.keys() == {"rule", "where", "problem", "remedy", "source"}
-    messages.check(ran.stderr.splitlines()[-1])
     assert json.loads(run("good.yaml", "--json").stdout) == {
         "accepted": True,
         "files": {"good.yaml": []},
@@ -57,10 +55,9 @@ def test_json_says_the_same(run, messages):
 
 
 @pytest.mark.parametrize("name", ["gone.yaml", ".", "archive.zip"])
-def test_unreadable(run, messages, tmp_path, name):
+def test_unreadable(run, tmp_path, name):
     (tmp_path / "archive.zip").write_bytes(b"PK\x03\x04\xff\xfe")
     ran = run("good.yaml", name, "--json")
     assert ran.exit_code == 1
     error = json.loads(ran.stdout)["error"]
     assert ran.stderr == f"Error: {error}\n"
-    messages.check(error)

@@ -65,7 +65,7 @@ def test_a_tied_embedding_is_traffic(stagecraft):
 WORKERS = ("--set", "parallel.strategy=multi_worker_mirrored", "--set", "parallel.workers=4")
 
 
-def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft, messages):
+def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
     ran = stagecraft("plan", *WORKERS, "--devices", "1xA100-40GB", "--json")
     assert ran.code == 0
     found = ran.last_line
@@ -78,8 +78,7 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft, message
     assert found["all_reduce_seconds"] == pytest.approx(ring_of_four(10))
     assert found["network_gbit"] == 10
     assert found["speedup"] < 2
-    (limit,) = (line for line in ran.stderr.splitlines() if line.startswith("limited by"))
-    messages.check(limit)
+    assert ran.stderr.count("limited by") == 1
     faster = stagecraft(
         "plan", *WORKERS, "--devices", "1xA100-40GB", "--network", "100", "--json"
     ).last_line
@@ -135,15 +134,13 @@ def test_errors(refused, arguments):
 SEARCH = ("--search", "--devices", "2x2xA100-40GB", "--set", "train.model=resnet20")
 
 
-def test_search(stagecraft, messages):
+def test_search(stagecraft):
     ran = stagecraft("plan", *SEARCH)
     assert ran.code == 0, ran.stderr
     lines = ran.stdout.splitlines()
-    messages.check(lines[0])
     rows = lines[3 : lines.index("", 3)]
     assert [row.split()[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
     assert len(rows) > 3
-    messages.check(rows[-1].rpartition("  ")[2])
     (best,) = (line for line in lines if line.startswith("best "))
     words = best.split()[1:]
     assert words[::2] == ["--set"] * (len(words) // 2)

@@ -31,11 +31,10 @@ def secret(connection):
     return connection.token.get_secret_value() if connection.token else None
 
 
-def test_contexts_are_kept(command, file, messages):
+def test_contexts_are_kept(command, file):
     empty = command("contexts", "list", "--json")
     assert json.loads(empty.stdout) == {"current": None, "contexts": {}}
-    made = command("contexts", "set", "a", "--endpoint", AT, "-n", "team")
-    messages.check(made.output)
+    command("contexts", "set", "a", "--endpoint", AT, "-n", "team")
     assert command("contexts", "set", "b", "--insecure", "--timeout", 5).output == "b: set.\n"
     assert command("contexts", "list").stdout.splitlines() == [
         "   NAME  ENDPOINT          NAMESPACE",
@@ -43,7 +42,6 @@ def test_contexts_are_kept(command, file, messages):
         "   b     (from kubectl)",
     ]
     assert command("contexts", "set", "a", "--endpoint", ELSEWHERE).exit_code == 0
-    messages.check(command("contexts", "use", "b").output)
     assert json.loads(command("contexts", "list", "--json").stdout) == {
         "current": "b",
         "contexts": {
@@ -53,12 +51,9 @@ def test_contexts_are_kept(command, file, messages):
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["contexts.yaml"]
-    messages.check(command("contexts", "delete", "b").output)
     assert json.loads(command("contexts", "list", "--json").stdout)["current"] is None
     again = command("contexts", "delete", "b")
     assert again.exit_code == 1 and "context: b" in again.stderr
-    messages.check(again.stderr)
-    messages.check(command("contexts", "use", "c").stderr)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +71,10 @@ def test_contexts_are_kept(command, file, messages):
         (("",), 2),
     ],
 )
-def test_errors_of_set(command, messages, file, words, code):
+def test_errors_of_set(command, file, words, code):
     done = command("contexts", "set", *words)
     assert done.exit_code == code and "secret" not in done.output
-    if code == 1:  # click words the others
-        messages.check(done.stderr)
+    assert words[:1] == ("",) or words[1].removeprefix("--") in done.output
     assert not file.exists()
 
 
@@ -108,11 +102,10 @@ def test_files_of_a_context_are_found_from_everywhere(command, tokens, monkeypat
     ],
     ids=range(8),
 )
-def test_a_wrong_file(command, messages, file, text):
+def test_a_wrong_file(command, file, text):
     file.parent.mkdir(parents=True)
     file.write_text(text, errors="surrogateescape")
     error = json.loads(command("contexts", "list", "--json").stdout)["error"]
-    messages.check(error)
     for words in (("contexts", "list"), ("contexts", "set", "b"), ("runs", "list")):
         done = command(*words)
         assert (done.exit_code, done.stderr) == (1, f"Error: {error}\n")
@@ -193,8 +186,9 @@ def test_a_secret_is_in_no_repr(tokens):
 @pytest.mark.parametrize(
     "text", [None, b"", b"a\nb", b"\xff"], ids=["missing", "empty", "two lines", "binary"]
 )
-def test_a_wrong_token_file(tmp_path, messages, text):
+def test_a_wrong_token_file(tmp_path, text):
     if text is not None:
         (tmp_path / "token").write_bytes(text)
-    with messages.raises(UserError):
+    with pytest.raises(UserError) as caught:
         resolve({"token_file": str(tmp_path / "token")})
+    assert caught.value.setting == "token_file"

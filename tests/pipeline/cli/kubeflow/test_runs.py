@@ -9,14 +9,13 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_create(server, ask, told, messages):
+def test_create(server, ask, told):
     done = ask("runs", "create", "tiny")
     assert done.exit_code == 0, done.output
     run = server.run()
     lines = {line[:8].strip(): line[8:].strip() for line in done.stdout.splitlines()}
     assert lines["ID"] == run.id and lines["see"] == f"{server.url}/#/runs/details/{run.id}"
     assert lines["run"] == run.display_name and run.display_name.startswith("tiny 20")
-    messages.check(lines["watch it"].replace(run.id, "RUN"))
     assert run.runtime_config["parameters"] == {"word": "hello", "count": 3, "loud": False}
     assert run.runtime_config["pipeline_root"] == "minio://bucket/base", "the file's own"
     (experiment,) = server.experiments.values()
@@ -144,7 +143,7 @@ def test_a_run_whose_pipeline_is_gone(server, told):
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_terminate(server, ask, told, refused, messages):
+def test_terminate(server, ask, told, refused):
     made = told("runs", "create", "tiny", "--name", "mine")
     assert ask("runs", "terminate", made["id"]).stdout == "mine: stopping.\n"
     assert server.run().state == "CANCELING"
@@ -158,8 +157,7 @@ def test_terminate(server, ask, told, refused, messages):
     shown = told("runs", "show", made["id"])
     assert (shown["state"], shown["stopped"]) == ("FAILED", True)
     lines = ask("runs", "show", made["id"]).stdout.splitlines()
-    (state,) = (line for line in lines if "FAILED" in line)
-    messages.check(state)
+    assert sum("FAILED" in line for line in lines) == 1
     refused("runs", "terminate", NOBODY)
 
 

@@ -35,7 +35,7 @@ def test_success(server, ask, told):
     assert told_again == made
 
 
-def test_failure_names_the_step_and_its_log(server, ask, told, messages):
+def test_failure_names_the_step_and_its_log(server, ask, told):
     server.play(start("say"), finish("say", "FAILED"), end("FAILED"))
     done = ask("runs", "create", "tiny", "--watch")
     run = server.run().id
@@ -43,8 +43,7 @@ def test_failure_names_the_step_and_its_log(server, ask, told, messages):
     assert "say: failed" in done.stdout and "state  FAILED" in done.stdout
     assert "Error: say: failed" in done.stderr
     assert f"runs logs {run} --step say" in done.stderr
-    (log,) = (line for line in done.stderr.splitlines() if "its log" in line)
-    messages.check(log.replace(run, "RUN"))
+    assert done.stderr.count("its log") == 1
     made = told("runs", "watch", run, code=1)
     assert steps(made) == {"say": "failed", "after": "skipped"}
 
@@ -111,14 +110,13 @@ def hanging(request, server):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_step_whose_image_cannot_be_pulled(server, ask, hanging, messages):
+def test_a_step_whose_image_cannot_be_pulled(server, ask, hanging):
     """The command says why and what to do, once, and goes on watching."""
     server.play(hanging, nothing, nothing, nothing, *whole("say", "after"))
     done = ask("runs", "create", "tiny", "--watch")
     assert done.exit_code == 0, done.output
     [line] = done.stderr.splitlines()
     assert line.startswith("say: ") and REASON in line and "kubeflow.image" in line
-    messages.check(line)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_a_step_whose_image_cannot_be_pulled(server, ask, hanging, messages):
 )
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
-def test_other_reasons_not_to_start(server, ask, messages, status, advice):
+def test_other_reasons_not_to_start(server, ask, status, advice):
     def hang(run):
         run.start("say", "PENDING")
         pod = manifest("p1", "root.say.executor", phase="Pending", **status)
@@ -164,7 +162,6 @@ def test_other_reasons_not_to_start(server, ask, messages, status, advice):
     done = ask("runs", "create", "tiny", "--watch")
     [line] = done.stderr.splitlines()
     assert done.exit_code == 0 and line.startswith("say: ") and advice in line
-    messages.check(line)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -196,15 +193,13 @@ def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
-def test_nobody_starts_the_run_or_can_say_why(server, ask, messages):
+def test_nobody_starts_the_run_or_can_say_why(server, ask):
     server.has_v1 = False
     hang = start("say", "PENDING")
     server.play(nothing, nothing, hang, nothing, nothing, *whole("say", "after"))
     done = ask("runs", "create", "tiny", "--name", "mine", "--watch")
     controller, cluster = done.stderr.splitlines()
     assert "workflow-controller" in controller and "--kube-context" in cluster
-    messages.check(controller)
-    messages.check(cluster)
 
 
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
@@ -248,7 +243,7 @@ def test_a_container_that_runs_is_not_asked_about(server, ask):
     assert not [each for each in server.requests if "/k8s/" in each.path or "v1beta1" in each.path]
 
 
-def test_a_driver_that_failed_has_a_last_line(server, ask, told, messages):
+def test_a_driver_that_failed_has_a_last_line(server, ask, told):
     last = "F1125 22:58:53.1 main.go:85] KFP driver: no such artifact"
 
     def fail(run):
@@ -279,9 +274,7 @@ KILLED = "I1125 23:02:26.1 launcher.go:1] training\nF1125 23:02:27.0 main.go:60]
     ],
 )
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
-def test_a_step_over_its_memory_limit(
-    server, cluster, ask, told, write, messages, known_by, limits, shown
-):
+def test_a_step_over_its_memory_limit(server, cluster, ask, told, write, known_by, limits, shown):
     path = write("limited.yaml", name="limited")
     document = yaml.safe_load(path.read_text())
     document["deploymentSpec"]["executors"]["exec-say"]["container"]["resources"] = limits
@@ -310,7 +303,6 @@ def test_a_step_over_its_memory_limit(
         return
     assert cause in done.stderr and "steps.say.memory" in cause
     assert shown is None or shown in cause
-    messages.check(cause)
 
 
 RECORDED = FOLDER / "runs" / "run-oom.json"
@@ -400,7 +392,7 @@ def test_a_run_that_is_deleted_meanwhile(server, ask, told):
     assert done.exit_code == 1 and f"{run}: " in done.stderr
 
 
-def test_a_step_that_was_stopped_did_not_fail(server, ask, told, messages):
+def test_a_step_that_was_stopped_did_not_fail(server, ask, told):
     """Argo calls its pod failed."""
     run = told("runs", "create", "tiny", "--name", "mine")["id"]
     stop = [start("say"), lambda run: (run.terminate(), run.begin())]
@@ -409,8 +401,7 @@ def test_a_step_that_was_stopped_did_not_fail(server, ask, told, messages):
     assert done.exit_code == 1
     assert "say: interrupted" in done.stdout and "runs logs" not in done.stderr
     assert "it was stopped" in done.stderr
-    (state,) = (line for line in done.stdout.splitlines() if line.startswith("state"))
-    messages.check(state)
+    assert sum(line.startswith("state") for line in done.stdout.splitlines()) == 1
     assert steps(told("runs", "show", run))["say"] == "interrupted"
 
 
@@ -429,7 +420,7 @@ def test_interrupted(server, ask, told):
 
 
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
-def test_a_real_process(server, told, messages):
+def test_a_real_process(server, told):
     """What it prints, from the first import to Ctrl-C."""
     run = told("runs", "create", "tiny")["id"]
     server.run().start("say")
@@ -449,5 +440,4 @@ def test_a_real_process(server, told, messages):
         assert process.stdout.read() == ""
         said = process.stderr.read()
         assert said.endswith(f"runs watch {run}\n")
-        messages.check(said.replace(run, "RUN"))
     assert server.run().state == "RUNNING"

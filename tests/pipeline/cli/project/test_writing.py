@@ -87,21 +87,21 @@ def test_an_empty_folder_is_filled(tmp_path, monkeypatch, existing):
         ("link", {}, "DIR", "link"),
     ],
 )
-def test_what_is_refused(tmp_path, monkeypatch, messages, path, arguments, setting, value):
+def test_what_is_refused(tmp_path, monkeypatch, path, arguments, setting, value):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("full").mkdir()
     pathlib.Path("full/file").write_text("mine")
     pathlib.Path("link").symlink_to("nowhere")
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         writing.write(pathlib.Path(path), **{"template": "empty", **arguments})
     assert (caught.value.setting, caught.value.value) == (setting, value)
     assert files(tmp_path) == {"full/file": "mine"}
     assert {path.name for path in tmp_path.iterdir()} == {"full", "link"}
 
 
-def test_a_folder_below_a_file(tmp_path, messages):
+def test_a_folder_below_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         writing.write(tmp_path / "file" / "project", "empty")
     assert caught.value.setting == "DIR"
     assert files(tmp_path) == {"file": "mine"}

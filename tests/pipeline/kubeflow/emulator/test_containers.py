@@ -44,21 +44,19 @@ def step(resources: dict[str, object] | None = None) -> specs.Step:
     return Document(compiled, {}).steps()["work"]
 
 
-def test_no_engine(engines: pathlib.Path, tmp_path: pathlib.Path, messages) -> None:
+def test_no_engine(engines: pathlib.Path, tmp_path: pathlib.Path) -> None:
     engine(engines, "docker", answers=False)  # a client without its daemon
     with pytest.raises(UserError) as error:
         Containers("image:1", tmp_path)
     assert (error.value.setting, error.value.value) == ("--image", "image:1")
-    messages.check(error.value)
 
 
-def test_no_image(engines: pathlib.Path, tmp_path: pathlib.Path, messages) -> None:
+def test_no_image(engines: pathlib.Path, tmp_path: pathlib.Path) -> None:
     engine(engines, "docker", images="other:1")
     engine(engines, "podman")
     with pytest.raises(UserError) as error:
         Containers("image:1", tmp_path)
     assert error.value.suggestion == "docker build -t image:1 ."
-    messages.check(error.value)
 
 
 def test_the_engine_is_the_one_that_has_the_image(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import pytest
 import yaml
 from processes import gone, written
 from two_steps import spec, task
@@ -175,12 +176,11 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(tmp_path):
     assert states(emulate(what, tmp_path / "out")) == {"a": "done", "b": "done"}
 
 
-def test_a_failed_step_stops_the_run(tmp_path, messages):
+def test_a_failed_step_stops_the_run(tmp_path):
     programs = {"fails": "print('why'); raise SystemExit(3)", "after": "pass"}
     what = spec(programs, {"fails": task("fails"), "after": task("after", after=("fails",))})
     ended = emulate(what, tmp_path)
     assert states(ended) == {"fails": "failed"}
-    messages.check(ended["fails"].cause)
     assert ended["fails"].log.read_text() == "why\n"
 
 
@@ -227,11 +227,11 @@ def test_a_value_of_another_type_becomes_a_text(tmp_path):
         assert ended["show"].log.read_text() == f"{shown}\n"
 
 
-def test_steps_that_wait_for_each_other(tmp_path, messages):
+def test_steps_that_wait_for_each_other(tmp_path):
     tasks = {"a": task("a", after=("b",)), "b": task("b", after=("a",))}
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="circular"):
         refused(spec({"a": "", "b": ""}, tasks), tmp_path)
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="circular"):
         refused(spec({"a": ""}, {"a": task("a", after=("c",))}), tmp_path)
 
 
@@ -244,10 +244,9 @@ def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path):
     assert ended["wrong"].cause.startswith("the launcher failed: JSONDecodeError")
 
 
-def test_a_step_that_takes_too_long(tmp_path, messages):
+def test_a_step_that_takes_too_long(tmp_path):
     what = spec({"slow": "import time; time.sleep(60)"})
     ended = emulate(what, tmp_path, executors={"exec-slow": {"activeDeadlineSeconds": "1"}})
-    messages.check(ended["slow"].cause)
     assert ended["slow"].seconds < 20
 
 
@@ -301,12 +300,12 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path):
     assert gone(*pids)
 
 
-def test_what_is_not_emulated_is_said(tmp_path, messages):
+def test_what_is_not_emulated_is_said(tmp_path):
     what = make_and_read()
     what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="conditions"):
         refused(what, tmp_path)
     what = make_and_read()
     what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
-    with messages.raises(UserError):
+    with pytest.raises(UserError, match="resolver"):
         refused(what, tmp_path)

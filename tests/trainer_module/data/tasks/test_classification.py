@@ -84,8 +84,7 @@ def test_the_families_of_tables_give_a_logit_for_each_class(model):
         ({"num_classes": 2, "class_weights": [1, -2]}, "task.args.class_weights"),
     ],
 )
-def test_wrong_arguments_are_refused(args, setting, messages):
+def test_wrong_arguments_are_refused(args, setting):
     given = {"features": FEATURES, "label": "y", **args}
     error = refusal(TaskSettings, {"name": "classification", "args": given})
     assert error.setting == setting
-    messages.check(error)

@@ -113,17 +113,15 @@ def test_what_the_data_says_is_no_setting():
         ({"features": {"y_scaling": "numeric"}, "label": "y"}, "task.args.label"),
     ],
 )
-def test_wrong_arguments_are_refused(args, setting, messages):
+def test_wrong_arguments_are_refused(args, setting):
     error = refusal(TaskSettings, {"name": "regression", "args": args})
     assert error.setting == setting
-    messages.check(error)
 
 
-def test_a_loss_of_ratios_needs_the_label_s_unit(messages):
+def test_a_loss_of_ratios_needs_the_label_s_unit():
     task = {"name": "regression", "args": ARGS}
     error = refusal(TrainingSettings, {"task": task, "train": {"loss": "poisson"}})
     assert (error.setting, error.value) == ("train.loss", "poisson")
-    messages.check(error)
     for loss in ("huber", "mae"):
         TrainingSettings.model_validate({"task": task, "train": {"loss": loss}})
     unscaled = {"name": "regression", "args": ARGS | {"label_scale": "none"}}

@@ -151,9 +151,9 @@ def test_jpeg_is_decoded():
 
 
 @pytest.mark.parametrize(("shape", "domain"), [("32x32", ""), ("8x8x2", "image_domain {}")])
-def test_shapes_that_are_refused(shape, domain, tmp_path, messages):
+def test_shapes_that_are_refused(shape, domain, tmp_path):
     path = tmp_path / "schema.pbtxt"
     path.write_text(SCHEMA.format(shape=shape, domain=domain))
-    with messages.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught:
         labels.picture(str(path))
     assert caught.value.value == f"image_shape={shape}"

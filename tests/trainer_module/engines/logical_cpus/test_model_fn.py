@@ -161,6 +161,7 @@ def test_padding_does_not_count(parallel):
     assert found.values == pytest.approx(expected.values, rel=1e-12)
 
 
-def test_stages_are_refused(messages):
-    with messages.raises(UserError):
+def test_stages_are_refused():
+    with pytest.raises(UserError) as caught:
         made(driving.STAGES)
+    assert caught.value.setting == "parallel.stages"

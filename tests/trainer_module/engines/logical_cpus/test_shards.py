@@ -195,9 +195,9 @@ def test_weights_gradients_and_slots_of_a_large_layer_are_divided():
         ("recurrent", {"shards": 2}, "LSTM"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(model, parallel, words, monkeypatch, messages):
+def test_what_cannot_be_divided_is_refused(model, parallel, words, monkeypatch):
     monkeypatch.setattr(networks, "recurrent", _recurrent, raising=False)
-    with messages.raises(SettingError) as caught:
+    with pytest.raises(SettingError) as caught:
         make(parallel, model)
     assert caught.value.setting == "parallel.shards"
     assert words in str(caught.value)

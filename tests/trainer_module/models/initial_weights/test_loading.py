@@ -251,10 +251,11 @@ def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path):
         assert caught.value.patterns == patterns
 
 
-def test_a_layer_that_stores_in_its_own_way_is_refused(tmp_path, messages):
+def test_a_layer_that_stores_in_its_own_way_is_refused(tmp_path):
     path = _weights_h5(_trained("own"), tmp_path, None)
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError) as caught:
         assemble(_settings("own", initial_weights=str(path)), classes(CLASSES))
+    assert caught.value.setting == "train.initial_weights"
 
 
 def test_averages_take_their_weights_places(tmp_path):
@@ -269,13 +270,14 @@ def test_averages_take_their_weights_places(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, b"text"])
-def test_values_that_are_no_finite_numbers_are_refused(tmp_path, value, messages):
+def test_values_that_are_no_finite_numbers_are_refused(tmp_path, value):
     path = _weights_h5(_trained(), tmp_path, None)
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
         file["layers/dense/vars/1"] = [value] * CLASSES
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError) as caught:
         assemble(_settings(initial_weights=str(path)), classes(CLASSES))
+    assert caught.value.setting == "train.initial_weights"
 
 
 def test_random_layers_store_what_is_no_weight(tmp_path):
@@ -327,20 +329,21 @@ def test_damage_is_one_sentence(save, file, damage, tmp_path, saved):
     assert "\n" not in str(caught.value)
 
 
-def test_an_exported_model_without_paths_is_refused(tmp_path, training_data, messages):
+def test_an_exported_model_without_paths_is_refused(tmp_path, training_data):
     path = _saved_model(_trained(), tmp_path, training_data)
     paths = path / VARIABLE_PATHS
     assert "head/kernel" in json.loads(paths.read_text())
     paths.unlink()
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(path)), classes(CLASSES))
 
 
-def test_a_keras_file_of_another_time_is_refused(tmp_path, messages):
+def test_a_keras_file_of_another_time_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "{}")
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError) as caught:
         assemble(_settings(initial_weights=str(tmp_path / "m.keras")), classes(CLASSES))
+    assert caught.value.setting == "train.initial_weights"
 
 
 HUGE = (1 << 20, 1 << 11)  # of float32: 8 GiB

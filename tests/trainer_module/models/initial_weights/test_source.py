@@ -41,18 +41,19 @@ def test_a_home_folder(tmp_path, monkeypatch):
         (("x/y",), "x"),
     ],
 )
-def test_refusals(files, named, messages, tmp_path, monkeypatch):
+def test_refusals(files, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for file in files:
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    with messages.raises(InitialWeightsError) as caught:
+    with pytest.raises(InitialWeightsError) as caught:
         find(named)
     assert (caught.value.setting, caught.value.file) == ("train.initial_weights", named)
 
 
-def test_what_is_no_file_is_refused(tmp_path, messages):
+def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "m.keras")
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError) as caught:
         find(str(tmp_path / "m.keras"))
+    assert caught.value.setting == "train.initial_weights"

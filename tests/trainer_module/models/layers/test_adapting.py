@@ -74,11 +74,11 @@ def test_a_layer_anywhere_adapts_to_its_first_inputs(make):
     assert model(IMAGES).shape == (20, 8, 8, 24)
 
 
-def test_a_layer_that_is_not_called_is_refused(messages):
+def test_a_layer_that_is_not_called_is_refused():
     model = Inside(unused=True)
     model(IMAGES)
     model.unused[0].build(IMAGES.shape)
-    with messages.raises(ModelRefusedError) as caught:
+    with pytest.raises(ModelRefusedError) as caught:
         adapting.adapt(model, lambda: IMAGES)
     assert (caught.value.setting, caught.value.value) == ("train.model", "unused (Whitening)")
 

@@ -12,15 +12,12 @@ from stagecraft.trainer_module.planning.search.text import found_text
     [(7, 3), (7, 1), (1, 1), (8, 4), (1, 64), (8, 3)],
     ids=["prime", "one device", "one example", "even", "fewer examples than devices", "odd"],
 )
-def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices, messages):
+def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices):
     asked = settings(batch_size=batch_size, strategy="auto")
     found = automatic.search(chain(3, width=16), asked, hosts=1, devices=devices, accelerator=A100)
     given = asked.parallel.model_dump() | {"strategy": "one_device"}
-    first, *_, last = lines = found_text(found.found, "my_models:deep", given).splitlines()
-    messages.check(first)
-    messages.check(last)
+    lines = found_text(found.found, "my_models:deep", given).splitlines()
     hints = [line for line in lines if "try train.batch_size" in line]
-    messages.check("\n".join(hints))
     missing = -batch_size % devices
     uses_all = found.found.best.devices == devices
     assert bool(hints) == (not uses_all and 0 < missing <= batch_size)
@@ -29,9 +26,9 @@ def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices, mes
         assert larger > batch_size and larger % devices == 0
 
 
-def test_one_is_no_plural(messages):
+def test_one_is_no_plural():
     asked = settings(batch_size=1, strategy="auto")
     found = automatic.search(chain(1), asked, hosts=1, devices=1).found
     assert (found.divisions, found.priced) == (1, 1)
-    for line in found_text(found, "deep", asked.parallel.model_dump()).splitlines():
-        messages.check(line)
+    first = found_text(found, "deep", asked.parallel.model_dump()).splitlines()[0]
+    assert "1 device," in first and "1 example " in first

@@ -152,7 +152,7 @@ class Pictures(Task):
             features[names.ID],
             seed=train.seed,
             epoch=epoch,
-            augmentations=train.augmentations,
+            augmentations=train.augment,
         )
         return batch._replace(inputs=images)
 

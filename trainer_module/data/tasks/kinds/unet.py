@@ -100,10 +100,10 @@ class Segmentation(Task):
             )
 
         # The same draws move the mask as its picture.
-        moving = [each for each in train.augmentations if registries.AUGMENTATIONS.get(each).moves]
+        moving = [each for each in train.augment if registries.AUGMENTATIONS.get(each).moves]
         mask = augmented(tf.cast(batch.targets, tf.float32)[..., tf.newaxis], moving)
         return batch._replace(
-            inputs=augmented(batch.inputs, train.augmentations),
+            inputs=augmented(batch.inputs, train.augment),
             targets=tf.cast(mask[..., 0], batch.targets.dtype),
         )
 

@@ -1,4 +1,4 @@
-"""What a token of a text is."""
+"""Units of a text that are its tokens."""
 
 SEPARATORS = {"characters": "", "words": " "}
 """Unit -> what stands between two of them."""

@@ -1,4 +1,4 @@
-"""What a column of a table is: how Transform makes the model's inputs from raw features.
+"""The base of a table's columns: how Transform makes the model's inputs from raw features.
 
 A value is missing if the example has none, and if it is NaN or an empty text: the same in training,
 evaluation and serving, because all use Transform's graph. Imports no TensorFlow.

@@ -99,7 +99,7 @@ class Regression(Table):
         return tf.cast(raw, tf.float64) if self.scales_targets else super().to_label(raw)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """As in the base class; with ``label_scale``, a z-score as label, and its scaling."""
+        """Preprocesses as the base does; with ``label_scale``, adds a z-score and its scaling."""
         import tensorflow as tf
 
         result = super().preprocess(inputs)

@@ -246,7 +246,7 @@ class Table(Task):
         return Batch(inputs, features.get(self.label), weights)
 
     def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As in the base class; a number or text that is missing becomes NaN or empty.
+        """Parses as the base class does; a number or text that is missing becomes NaN or empty.
 
         A column without gaps in the train split has a dense feature, and for these two Transform
         knows a sign of absence. A whole number has none: TensorFlow then refuses the request, and

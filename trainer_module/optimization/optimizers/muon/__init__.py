@@ -46,7 +46,7 @@ class Muon(Optimizer):
 
     def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
         """Checks that each pattern excludes a kernel, and that a kernel is left."""
-        exclude = muon_arguments.patterns(train.optimizer_arguments.get("exclude"))
+        exclude = muon_arguments.patterns(train.optimizer_args.get("exclude"))
         muon_arguments.check_weights(exclude, weights, ARGS, self.name)
 
     def slots_with(self, train: TrainSettings) -> float:
@@ -58,7 +58,7 @@ class Muon(Optimizer):
         """Makes the optimizer."""
         from stagecraft.trainer_module.optimization.optimizers.muon import muon_optimizer
 
-        given = dict(train.optimizer_arguments)
+        given = dict(train.optimizer_args)
         given.pop(_OTHERS, None)
         entry, own = _others(train)
         return muon_optimizer.Muon(
@@ -74,7 +74,7 @@ def _named(others: Any) -> Any:
 
 
 def _others(train: TrainSettings) -> tuple[Optimizer, TrainSettings]:
-    return part.of(train, _named(train.optimizer_arguments.get(_OTHERS, "sgd")))
+    return part.of(train, _named(train.optimizer_args.get(_OTHERS, "sgd")))
 
 
 MUON = Muon()

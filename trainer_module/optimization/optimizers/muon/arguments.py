@@ -26,7 +26,7 @@ WORKING = MappingProxyType(
 
 
 def problem(name: str, value: Any) -> str:
-    """What is wrong with the value of an argument; empty: nothing."""
+    """The problem with the value of an argument; empty: none."""
     if name in ("nesterov", "normalize_weights"):
         return "" if isinstance(value, bool) else "is neither true nor false"
     if name == "iterations":

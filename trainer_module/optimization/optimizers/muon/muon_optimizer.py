@@ -96,7 +96,7 @@ class Muon(PartOptimizer):
         arguments.check_weights(self._exclude, weights, "train.optimizer", "muon")
 
     def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy of this optimizer from."""
+        """The configuration from which Keras makes a copy of this optimizer."""
         return {**super().get_config(), **json.loads(self._given)}
 
     def _is_muons(self, weight: keras.Variable) -> bool:

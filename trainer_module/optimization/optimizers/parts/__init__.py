@@ -43,7 +43,7 @@ class Parts(Optimizer):
         """Checks that each pattern applies to a weight, and that each weight has a pattern."""
         paths = [weight.path for weight in weights]
         used = [_pattern(train, path) for path in paths]
-        for pattern in train.optimizer_arguments:
+        for pattern in train.optimizer_args:
             if pattern not in used:
                 problem = "applies to no trained weight"
                 use = f"a part of a path such as {', '.join(paths[:5])}"
@@ -56,8 +56,8 @@ class Parts(Optimizer):
     def slots_with(self, train: TrainSettings) -> float:
         """The most that one of the optimizers has."""
         counts = []
-        for pattern in train.optimizer_arguments:
-            entry, own = part.of(train, train.optimizer_arguments[pattern])
+        for pattern in train.optimizer_args:
+            entry, own = part.of(train, train.optimizer_args[pattern])
             counts.append(entry.slots_with(own))
         return max(counts)
 
@@ -70,14 +70,14 @@ class Parts(Optimizer):
         def make(weight: Any) -> Any:
             pattern = _pattern(train, weight.path)
             assert pattern is not None, "check_weights has found one"
-            entry, own = part.of(train, train.optimizer_arguments[pattern])
+            entry, own = part.of(train, train.optimizer_args[pattern])
             return entry.make(own)
 
         return PartOptimizer(make, train.learning_rate, train.weight_decay)
 
 
 def _pattern(train: TrainSettings, path: str) -> str | None:
-    patterns = train.optimizer_arguments
+    patterns = train.optimizer_args
     return next((pattern for pattern in patterns if re.search(pattern, path)), None)
 
 

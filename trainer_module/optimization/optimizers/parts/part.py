@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +35,8 @@ def check(given: Any, use: str) -> None:
 def of(train: TrainSettings, given: Mapping[str, Any]) -> tuple[Optimizer, TrainSettings]:
     """The optimizer, and settings that have only this one."""
     entry: Optimizer = registries.OPTIMIZERS.get(given["name"])
-    args = json.dumps(_without_name(given))
-    return entry, train.model_copy(update={"optimizer": entry.name, "optimizer_args": args})
+    update = {"optimizer": entry.name, "optimizer_args": _without_name(given)}
+    return entry, train.model_copy(update=update)
 
 
 def _without_name(given: Mapping[str, Any]) -> dict[str, Any]:

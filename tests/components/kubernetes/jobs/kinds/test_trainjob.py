@@ -162,8 +162,8 @@ def test_each_setting_has_its_place():
         ),
     ],
 )
-def test_settings_without_a_field_are_refused(setting, value, more, messages):
-    with messages.raises(SettingError) as caught:
+def test_settings_without_a_field_are_refused(setting, value, more):
+    with pytest.raises(SettingError) as caught:
         made("in-step", **more)
     assert (caught.value.setting, caught.value.value) == (setting, value)
     assert caught.value.suggestion.endswith("kubeflow.job.kind: job")
