@@ -1,80 +1,140 @@
 """Compares the speed of ``stagecraft.fit`` with ``keras.Model.fit`` on one device.
 
-    python benchmarks/engine/fit.py [--model cnn] [--model resnet20] [--model transformer]
-                                    [--rounds 5] [--examples 2560] [--batch 128]
+    python benchmarks/engine/fit.py [--model cnn] [--model resnet20] … [--rounds 5]
+                                    [--examples 2560] [--batch 128]
 
-Stagecraft may take several steps in one call of TensorFlow (``steps_per_execution="auto"``).
-Both train the same Keras model on the same arrays in memory, with Adam and accuracy. A call trains
-two epochs; each side's seconds are those of its second epoch, since the first one traces. Rounds
-alternate. Keras runs without XLA, which makes both slower on CPUs.
+Each side trains in a process of its own; a round is one epoch of each, in turn. Both train the same
+Keras model on the same arrays in memory, with Adam. Stagecraft may take several steps in one call
+of TensorFlow (``steps_per_execution="auto"``). The first epoch, which traces, does not count. Keras
+runs without XLA, which makes both slower on CPUs.
+
+The share of the peak says how much is left to win: three times the floating-point operations of the
+forward pass (``sc.plan``), by the fastest product of two matrices of 2,048 × 2,048 in float32.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
-import keras
-import numpy as np
-
-import stagecraft as sc
-from common import ARGUMENTS, CLASSES, figures, spread, versions
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.settings import TrainSettings
+from common import ARGUMENTS, CLASSES, ask, figures, spread, timed, versions
 
 IDS, LENGTH, WIDTH = 1000, 32, 64
-"""Of the transformer: numbers of tokens, of tokens in a text, and of features."""
+"""Of texts: numbers of tokens, of tokens in a text, and of features."""
 
+COLUMNS, NUMBERS = 26, 13
+"""Of the table: columns of words and of numbers, as in Criteo's."""
 
-class Clock(keras.callbacks.Callback):
-    """Seconds of the last epoch."""
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._start = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.seconds = time.perf_counter() - self._start
+MODELS = ("cnn", "resnet20", "transformer", "lstm", "wide_deep")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", action="append", help="default: all of them")
+    parser.add_argument("--model", action="append", choices=MODELS, help="default: all of them")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--examples", type=int, default=2560)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--side", choices=("ours", "keras"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    print(f"{versions()}; images/s, median of {args.rounds} rounds of {args.examples} images")
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((args.examples, 32, 32, 3), np.float32)
-    tokens = rng.integers(IDS, size=(args.examples, LENGTH))
-    y = rng.integers(CLASSES, size=args.examples)
+    if args.side:
+        serve(args.side, args.model[0], args.examples, args.batch)
+        return
+    peak = _peak()
+    print(
+        f"{versions()}; examples/s, median of {args.rounds} rounds of {args.examples} examples; "
+        f"peak {peak:,.0f} GFLOP/s"
+    )
     found = {}
-    for name in args.model or ["cnn", "resnet20", "transformer"]:
-        x = tokens if name == "transformer" else images
-        rates: dict[str, list[float]] = {"ours": [], "keras": []}
-        for _ in range(args.rounds):
-            for side in rates:
-                model = make(name)
-                seconds = train(side, model, x, y, args.batch)
-                rates[side].append(args.examples / seconds)
-        ratios = [a / b for a, b in zip(rates["ours"], rates["keras"], strict=True)]
+    for name in args.model or MODELS:
+        ratios, rates = compare(name, args)
         medians = {side: statistics.median(values) for side, values in rates.items()}
+        share = 3 * _flops(name) * medians["ours"] / peak / 1e9
         print(
-            f"{name:9} ours {medians['ours']:7,.0f}  keras {medians['keras']:7,.0f}  "
-            f"ours / keras {spread(ratios)}"
+            f"{name:11} ours {medians['ours']:8,.0f}  keras {medians['keras']:8,.0f}  "
+            f"ours / keras {spread(ratios)}  {share:4.0%} of the peak",
+            flush=True,
         )
         found[f"{name}, batch {args.batch}: speed, Stagecraft / Keras"] = statistics.median(ratios)
     figures(higher=found)
 
 
-def make(name: str) -> keras.Model:
-    """A model of the pipeline, or two blocks of a transformer."""
-    if name != "transformer":
+def compare(name: str, args: argparse.Namespace) -> tuple[list[float], dict[str, list[float]]]:
+    """Ratio of each round, and examples per second of both sides."""
+    command = [sys.executable, __file__, f"--model={name}", f"--examples={args.examples}"]
+    command.append(f"--batch={args.batch}")
+    sides = {
+        side: subprocess.Popen(
+            [*command, f"--side={side}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for side in ("ours", "keras")
+    }
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    try:
+        for each in sides.values():  # traces, one after the other
+            ask([each])
+        for _ in range(args.rounds):
+            for side, process in sides.items():
+                rates[side].append(args.examples / ask([process]))
+    finally:
+        for process in sides.values():
+            process.kill()
+            process.communicate()
+    return [a / b for a, b in zip(rates["ours"], rates["keras"], strict=True)], rates
+
+
+def serve(side: str, name: str, examples: int, batch: int) -> None:
+    """Trains an epoch for each line on standard input, and prints its seconds."""
+    import keras
+
+    import stagecraft as sc
+
+    class Clock(keras.callbacks.Callback):
+        """Seconds of the last epoch."""
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._start = time.perf_counter()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.seconds = time.perf_counter() - self._start
+
+    model, (x, y), clock = make(name), data(name, examples), Clock()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], jit_compile=False)
+    for number, _ in enumerate(sys.stdin):
+        if side == "ours" and not number:
+            sc.fit(model, x, y, steps_per_execution="auto", batch_size=batch, verbose=0)
+        else:
+            model.fit(x, y, batch_size=batch, verbose=0, callbacks=[clock])
+        print(f"seconds {clock.seconds if number else 0.0}", flush=True)
+
+
+def make(name: str) -> Any:
+    """A model of the pipeline, two blocks of a transformer, an LSTM, or a wide and deep table."""
+    import keras
+
+    from stagecraft.trainer_module.models.assemble import assemble
+    from stagecraft.trainer_module.settings import TrainSettings
+
+    if name in ("cnn", "resnet20"):
         return assemble(TrainSettings(model=name), ARGUMENTS)
+    if name == "wide_deep":
+        words = keras.Input((COLUMNS,), dtype="int32", name="words")
+        numbers = keras.Input((NUMBERS,), name="numbers")
+        wide = keras.layers.Flatten()(keras.layers.Embedding(IDS, 1)(words))
+        deep = keras.layers.Flatten()(keras.layers.Embedding(IDS, 16)(words))
+        deep = keras.layers.Concatenate()([deep, numbers])
+        for units in (256, 128, 64):
+            deep = keras.layers.Dense(units, "relu")(deep)
+        outputs = keras.layers.Dense(CLASSES)(keras.layers.Concatenate()([wide, deep]))
+        return keras.Model([words, numbers], outputs)
     given = keras.Input((LENGTH,), dtype="int32")
     hidden = keras.layers.Embedding(IDS, WIDTH)(given)
+    if name == "lstm":
+        return keras.Model(given, keras.layers.Dense(CLASSES)(keras.layers.LSTM(WIDTH)(hidden)))
     for _ in range(2):
         attention = keras.layers.MultiHeadAttention(4, WIDTH // 4)(hidden, hidden)
         hidden = keras.layers.LayerNormalization()(hidden + attention)
@@ -84,18 +144,36 @@ def make(name: str) -> keras.Model:
     return keras.Model(given, keras.layers.Dense(CLASSES)(pooled))
 
 
-def train(side: str, model: keras.Model, x: np.ndarray, y: np.ndarray, batch: int) -> float:
-    """Seconds of the second epoch."""
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    clock = Clock()
-    more: dict[str, Any] = {"batch_size": batch, "epochs": 2, "verbose": 0, "callbacks": [clock]}
-    if side == "ours":
-        compiled = {"loss": loss, "optimizer": "adam", "metrics": ["accuracy"]}
-        sc.fit(model, x, y, **compiled, steps_per_execution="auto", **more)
-    else:
-        model.compile("adam", loss, metrics=["accuracy"], jit_compile=False)
-        model.fit(x, y, **more)
-    return clock.seconds
+def data(name: str, examples: int) -> tuple[Any, Any]:
+    """Random inputs and labels."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(CLASSES, size=examples)
+    if name == "wide_deep":
+        words = rng.integers(IDS, size=(examples, COLUMNS))
+        return [words, rng.standard_normal((examples, NUMBERS), np.float32)], labels
+    if name in ("cnn", "resnet20"):
+        return rng.standard_normal((examples, *ARGUMENTS["input_shape"]), np.float32), labels
+    return rng.integers(IDS, size=(examples, LENGTH)), labels
+
+
+def _flops(name: str) -> float:
+    """Floating-point operations of the forward pass of an example."""
+    import stagecraft as sc
+
+    return float(sum(stage.flops for stage in sc.plan(make(name), sc.Parallel()).stages))
+
+
+def _peak() -> float:
+    """GFLOP/s of the fastest of ten products of two matrices, on all cores."""
+    import tensorflow as tf
+
+    size = 2048
+    matrix = tf.random.normal([size, size])
+    product = tf.function(lambda: tf.linalg.matmul(matrix, matrix))
+    product()
+    return 2 * size**3 / min(timed(lambda: product().numpy()) for _ in range(10)) / 1e9
 
 
 if __name__ == "__main__":

@@ -51,9 +51,8 @@ PLAN = (
         "The library against Keras fit",
         15,
         (
-            "--rounds 3 --model cnn",
-            "--rounds 2 --model cnn --batch 16 --examples 1600",
-            "--rounds 2 --model resnet20 --examples 1280",
+            "--rounds 5",
+            "--rounds 5 --model cnn --batch 16",
         ),
     ),
     Benchmark(

@@ -1,4 +1,4 @@
-"""Arguments of Keras's ``compile``, for each example: a loss, and metrics that add up over parts."""
+"""Arguments of Keras's ``compile`` for each example: a loss, and metrics that add up over parts."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def _with_rows(values: Any) -> list[Any]:
 def term(
     kind: str, values: Sequence[tf.Tensor], before: tf.Tensor, divided: Sequence[Part]
 ) -> tf.Tensor:
-    """A term that parts add to the value of a variable after a batch, from the values after them."""
+    """A term that parts add to a variable after a batch, from the values after them."""
     if kind == MEAN:
         return tf.add_n([v * p.share(v.dtype) for v, p in zip(values, divided, strict=True)])
     return tf.add_n(
