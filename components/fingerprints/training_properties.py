@@ -46,7 +46,7 @@ def parameters() -> dict[str, component_spec.ExecutionParameter]:
         for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
             primitive, optional = _primitive(field.annotation)
             result[f"{section}_{name}"] = component_spec.ExecutionParameter(
-                type=primitive, optional=optional
+                type=primitive, optional=optional or field.default in ((), {})
             )
     return result
 
@@ -83,7 +83,7 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
     if origin in (dict, tuple):
-        return str, True  # JSON; an empty one may be absent
+        return str, False  # JSON
     return (int if annotation is bool else annotation), False
 
 

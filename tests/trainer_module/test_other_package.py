@@ -61,9 +61,9 @@ def test_without_the_package_its_names_are_refused():
 
 def test_settings_take_its_names_and_travel_flat(installed):
     settings = TrainingSettings.from_flat(USED)
-    assert USED.items() <= settings.flat().items()
+    assert (USED | {"train_augment": '["invert"]'}).items() <= settings.flat().items()
     assert TrainingSettings.from_flat(settings.flat()) == settings
-    assert TrainSettings(augment="invert, cutout,crop").augment == "crop,cutout,invert"
+    assert TrainSettings(augment="invert, cutout,crop").augment == ("crop", "cutout", "invert")
 
 
 def test_describing_settings_lists_them(installed):

@@ -261,5 +261,5 @@ def test_what_is_damaged(name):
     again = "Make it again with --from CsvExampleGen."
     others = [DAMAGES["missing"]] * (name == "cut")
     said = str(DamagedArtifactError("/out/1", "Examples", [DAMAGES[name], *others], again))
-    assert DAMAGES[name].file in said and SAID[name] in said and again in said
+    assert DAMAGES[name].path("/out/1") in said and SAID[name] in said and again in said
     assert ("1 more" in said) == (name == "cut")

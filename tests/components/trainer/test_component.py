@@ -33,7 +33,8 @@ def test_every_setting_is_a_typed_parameter():
         assert not parameters[name].optional or name in ("train_steps", "train_epochs"), name
     assert parameters["train_epochs"].type is float
     fields = TrainSettings.model_fields.items()
-    unset = {f"train_{name}" for name, field in fields if field.default is None} - flat.keys()
+    empty = {f"train_{name}" for name, field in fields if field.default in (None, (), {})}
+    unset = empty - flat.keys()
     assert {"train_epochs", "train_initial_weights", "train_optimizer_args"} <= unset
     unset.add("task_args")
     others = set(parameters) - set(flat) - unset

@@ -159,7 +159,8 @@ def test_a_jar_must_exist_where_it_is_used(tmp_path: pathlib.Path) -> None:
 def test_no_setting_names_the_runner_twice() -> None:
     with pytest.raises(SettingsError) as caught:
         load("quickstart", ("beam.unchecked_args=[--runner=DirectRunner]",))
-    assert caught.value.setting == "beam.args" and "beam.runner" in caught.value.suggestion
+    assert caught.value.setting == "beam.unchecked_args"
+    assert "beam.runner" in caught.value.suggestion
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_a_model_that_was_pushed_before():
     pushed.set_string_custom_property("pushed_destination", "/serving/17")
     assert figure("Pusher", {"pushed_model": [pushed]}) == "pushed"
     pushed.set_int_custom_property(ALREADY, 1)
+    assert "17" in figure("Pusher", {"pushed_model": [pushed]})
 
 
 @pytest.mark.parametrize(

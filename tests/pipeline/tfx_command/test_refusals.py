@@ -246,3 +246,4 @@ def test_a_schema_before_any(project, folder_store, set_context):
     (project.folder / "other.py").write_text(plain)
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "other.py")
     assert done.exit_code == 0, done.output
+    assert "schema" in refused()

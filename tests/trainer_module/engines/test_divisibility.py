@@ -133,6 +133,8 @@ def test_a_tf_variable_that_a_layer_assigns_is_refused():
             calls.assign_add(1.0)
             return inputs
 
+    for before in ((), (L.Lambda(abs, name="size"),)):
+        assert "counts" in str(refusal(*before, Counts(name="counts"), parts=1))
     assert calls.numpy() == 0
 
 

@@ -115,7 +115,7 @@ def test_they_travel_flat():
     train = settings.train
     assert [*train.learning_rate_multipliers] == ["head", "h"]
     assert [*train.freeze_after.items()] == [("d", 0.5), ("e", 0.25)]
-    assert train.frozen == ["a", "b,c"]
+    assert train.frozen == ("a", "b,c")
     assert train.schedule_args["values"] == [1.0, 0.5]
     assert train.callbacks == ("a:b", "c.d:e")
     new = {"optimizer_args", "schedule_args", "frozen", "clip_value", "callbacks", "lookahead"}

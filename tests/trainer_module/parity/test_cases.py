@@ -31,7 +31,7 @@ def test_nothing_is_augmented_and_all_else_is_kept():
     settings = TrainingSettings.model_validate({"task": task, "train": asked})
     (case,) = cases.select("grid-2x2", settings, steps=8, batch_size=24)
     train = case.settings.train
-    assert (train.augment, train.steps, train.epochs) == ("none", 8, None)
+    assert (train.augment, train.steps, train.epochs) == ((), 8, None)
     assert (train.model, train.optimizer, train.seed) == ("resnet20", "adamw", 7)
     assert case.settings.task == settings.task
     assert train.warmup_steps == 2, "no longer than the trajectory"

@@ -43,6 +43,7 @@ def _live(monitor: LivenessMonitor, clock: Clock, seconds: int) -> str:
 def test_silence(monitor, clock):
     monitor.record("worker 1", START)
     assert _wait(monitor, clock, 10) == ""
+    assert "worker 1" in _wait(monitor, clock, 1)
 
 
 def test_a_pause_of_the_monitor_is_no_silence(monitor, clock):
@@ -73,6 +74,7 @@ def training(monitor: LivenessMonitor) -> LivenessMonitor:
 def test_no_step_for_long(training, clock):
     _step(training, clock, 2)
     assert _live(training, clock, 120) == ""
+    assert "worker 1" in _live(training, clock, 1)
 
 
 def test_long_steps_have_a_longer_limit(training, clock):

@@ -126,6 +126,7 @@ def test_a_network_policy_that_lets_everybody_in(rules, server, client):
 
 
 def test_an_operator(server, client):
+    assert failing(rows(client, "tfjob")) == {"kind"}
     server.install("kubeflow.org/v1", "profiles", "Profile")  # the group is Kubeflow's as a whole
     found = rows(client, "tfjob")
     assert failing(found) == {"kind"}

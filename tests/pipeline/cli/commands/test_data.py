@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 
 import pytest
 
@@ -30,8 +29,9 @@ def test_an_address_that_no_file_system_reads(address):
         Cifar10ExampleGen(source=address)
     assert caught.value.value == address and "gs://" in caught.value.suggestion
     given = {"source": address, "dataset": "cifar10", "sample_train": 0, "sample_test": 0}
-    with pytest.raises(UserError, match=re.escape(address)):
+    with pytest.raises(UserError) as caught:
         source.resolve(given)  # a run on a cluster may have another address
+    assert caught.value.value == address
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "minio", "hdfs"])

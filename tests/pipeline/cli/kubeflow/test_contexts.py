@@ -42,6 +42,7 @@ def test_contexts_are_kept(command, file):
         "   b     (from kubectl)",
     ]
     assert command("contexts", "set", "a", "--endpoint", ELSEWHERE).exit_code == 0
+    assert command("contexts", "use", "b").exit_code == 0
     assert json.loads(command("contexts", "list", "--json").stdout) == {
         "current": "b",
         "contexts": {
@@ -51,9 +52,11 @@ def test_contexts_are_kept(command, file):
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["contexts.yaml"]
+    assert command("contexts", "delete", "b").exit_code == 0
     assert json.loads(command("contexts", "list", "--json").stdout)["current"] is None
     again = command("contexts", "delete", "b")
     assert again.exit_code == 1 and "context: b" in again.stderr
+    assert "context: c" in command("contexts", "use", "c").stderr
 
 
 @pytest.mark.parametrize(

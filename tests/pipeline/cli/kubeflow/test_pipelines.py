@@ -23,6 +23,7 @@ def test_create_twice_uploads_once(server, ask, told, tiny):
         "start a run": "stagecraft kubeflow runs create tiny --watch",
     }
     assert pipeline.description == "says something"
+    assert "tiny" in ask("pipelines", "create", tiny).stdout.splitlines()[0]
     again = told("pipelines", "create", tiny)
     assert again["changed"] is False and again["pipeline"]["id"] == pipeline.id
     assert again["version"]["name"] == "tiny"

@@ -76,7 +76,7 @@ def test_picture_and_mask_move_together():
     targets = draw.integers(0, 2, (5, 16, 16))
     images = np.repeat(targets[..., None], 3, axis=-1).astype(np.float32)
     batch = Batch(tf.constant(images), tf.constant(targets), tf.ones([5]))
-    train = types.SimpleNamespace(seed=1, augmentations=("crop", "flip"))
+    train = types.SimpleNamespace(seed=1, augment=("crop", "flip"))
     ids = {features.ID: tf.range(5, dtype=tf.int64)}
     moved = UNET.augment(batch, ids, tf.zeros([5], tf.int64), train)
     assert moved.targets.dtype == tf.int64
@@ -87,7 +87,7 @@ def test_picture_and_mask_move_together():
 def test_cutout_leaves_the_mask():
     targets = tf.ones([5, 16, 16], tf.int64)
     batch = Batch(tf.ones([5, 16, 16, 3]), targets, tf.ones([5]))
-    train = types.SimpleNamespace(seed=1, augmentations=("cutout",))
+    train = types.SimpleNamespace(seed=1, augment=("cutout",))
     ids = {features.ID: tf.range(5, dtype=tf.int64)}
     changed = UNET.augment(batch, ids, tf.zeros([5], tf.int64), train)
     assert (changed.inputs == 0).numpy().any()
