@@ -94,8 +94,8 @@ def collect(
     result = Arguments(dict(base))
     if parallel is not None:
         kept = {key: value for key, value in base.items() if not key.startswith("parallel_")}
-        own = TrainingSettings.model_construct(parallel=parallel).model_dump(include={"parallel"})
-        result.flat = kept | {f"parallel_{k}": v for k, v in own["parallel"].items()}
+        own = parallel.model_dump(include={*ParallelSettings.model_fields})
+        result.flat = kept | {f"parallel_{name}": value for name, value in own.items()}
     if {"steps", "epochs"} & train.keys():
         for name in ("train_steps", "train_epochs"):
             result.flat.pop(name, None)
@@ -221,15 +221,7 @@ def train(
 
     with process_state.restored():
         prepared = prepare(
-            fn_args,
-            task=task,
-            model=model,
-            parallel=parallel,
-            optimizer=optimizer,
-            loss=loss,
-            schedule=schedule,
-            checkpoint_dir=checkpoint_dir,
-            **settings,
+            fn_args, task, model, parallel, optimizer, loss, schedule, checkpoint_dir, **settings
         )
         parallel = prepared.settings.parallel
         if parallel.launcher == "kubernetes" and not (cluster.is_set() or local.is_begun()):
@@ -259,7 +251,6 @@ class Prepared(NamedTuple):
 
 def prepare(
     fn_args: Any,
-    *,
     task: Task | str | None = None,
     model: Any = None,
     parallel: ParallelSettings | None = None,
