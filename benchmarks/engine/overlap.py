@@ -124,7 +124,7 @@ def stepper(
             virtual_stages=virtual,
             cuts=",".join(f"sleeper{k}" for k in range(stages * virtual - 1)),
             microbatches=microbatches,
-            schedule=name,
+            microbatch_schedule=name,
             virtual_devices=max(STAGES),
         ),
     )

@@ -118,7 +118,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
             strategy="grid",
             stages=2,
             microbatches=microbatches,
-            schedule=args.schedule,
+            microbatch_schedule=args.schedule,
             remat=remat,
             virtual_devices=2,
         ),

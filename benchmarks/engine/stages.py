@@ -104,7 +104,7 @@ def work(args: argparse.Namespace, stages: int, microbatches: int) -> None:
             strategy="grid",
             stages=stages,
             microbatches=microbatches,
-            schedule=args.schedule,
+            microbatch_schedule=args.schedule,
             jit=args.jit == ["on"],
             virtual_devices=stages,
         ),

@@ -100,7 +100,7 @@ def measure(
     sc.virtual_devices(args.stages)
     given = {"strategy": "grid", "stages": args.stages, "microbatches": microbatches}
     given |= {"remat": remat}
-    schedule = {"schedule": "1f1b"} if engine == "Trainer" else {}
+    schedule = {"microbatch_schedule": "1f1b"} if engine == "Trainer" else {}
     plan = sc.plan(lambda: transformer(args), sc.Parallel(**given, **schedule),
                    batch_size=args.batch, optimizer="adam")  # fmt: skip
     predicted = sum(stage.memory_bytes for stage in plan.stages)

@@ -138,7 +138,7 @@ def chosen(
         raise session.refused_model(model)
     wanted = settings(parallel, batch_size or 32, optimizer)
     found = automatic.resolved(wanted, lambda: model).settings.parallel
-    return model, found.model_copy(update={"schedule": parallel.schedule})
+    return model, found.model_copy(update={"microbatch_schedule": parallel.microbatch_schedule})
 
 
 def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> TrainingSettings:
@@ -150,8 +150,8 @@ def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> Tra
     name = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
     name = name.lower() if name.lower() in known else "adamw"
     topology = parallel.definite.model_dump()
-    if "schedule" not in parallel.model_fields_set and topology["virtual_stages"] == 1:
-        topology["schedule"] = "gpipe"
+    if "microbatch_schedule" not in parallel.model_fields_set and topology["virtual_stages"] == 1:
+        topology["microbatch_schedule"] = "gpipe"
     return TrainingSettings.model_validate(
         {
             "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},

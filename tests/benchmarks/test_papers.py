@@ -113,7 +113,7 @@ def test_the_planner_itself_predicts_the_same_step():
     # The planner repeats every microbatch; it knows no memory here, so that updates take no time.
     step = dataclasses.replace(step, recomputed=1.0, updates=False)
     parallel = ParallelSettings(
-        strategy="grid", stages=8, microbatches=32, schedule="gpipe", remat=True
+        strategy="grid", stages=8, microbatches=32, microbatch_schedule="gpipe", remat=True
     )
     settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
     times = [

@@ -75,7 +75,10 @@ class ReplicaPipeline:
         self._objective = objective
         self._dtype = step_metrics.metrics_dtype(settings)
         self._passes = schedule.in_order(
-            parallel.schedule, parallel.microbatches, parallel.stages, parallel.virtual_stages
+            parallel.microbatch_schedule,
+            parallel.microbatches,
+            parallel.stages,
+            parallel.virtual_stages,
         )
         self._devices = parallel.stages
         self._divisors = parts, settings.train.batch_size

@@ -119,12 +119,12 @@ def _virtual_stages(parallel: ParallelSettings) -> None:
             "needs several stages, whose devices then take turns",
             "parallel.strategy: grid with parallel.stages: 2, or parallel.virtual_stages: 1",
         )
-    if parallel.schedule != "1f1b":
+    if parallel.microbatch_schedule != "1f1b":
         raise SettingError(
-            "parallel.schedule",
-            parallel.schedule,
+            "parallel.microbatch_schedule",
+            parallel.microbatch_schedule,
             f"does not support parallel.virtual_stages: {virtual}",
-            "parallel.schedule: 1f1b",
+            "parallel.microbatch_schedule: 1f1b",
         )
     if parallel.microbatches % stages:
         raise SettingError(

@@ -63,7 +63,7 @@ class ParallelSettings(Settings):
         description="parts of a replica's examples, in different stages at the same time; more "
         "than 1 needs grid",
     )
-    schedule: Literal["1f1b", "gpipe"] = Field(
+    microbatch_schedule: Literal["1f1b", "gpipe"] = Field(
         default="1f1b",
         description="order of microbatches in a stage; 1f1b: one forward, one backward, keeps few "
         "activations; gpipe: all forward, then all backward, keeps all",

@@ -218,7 +218,7 @@ class CostModel:
 
     def _held(self, degrees: Degrees) -> tuple[int, ...]:
         """Microbatches that each part holds."""
-        order, microbatches = degrees.schedule, degrees.microbatches
+        order, microbatches = degrees.microbatch_schedule, degrees.microbatches
         return schedule.held(order, microbatches, degrees.stages, degrees.virtual_stages)
 
     def weight_bytes(self, degrees: Degrees, begin: Any, end: Any) -> np.ndarray:
@@ -355,7 +355,11 @@ class CostModel:
         """The time of a step, as :meth:`step` computes it."""
         passes, exchange = self.passes(degrees, starts), self.exchange(degrees, starts)
         span = schedule.finish(
-            degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages, *passes
+            degrees.microbatch_schedule,
+            degrees.microbatches,
+            degrees.stages,
+            degrees.virtual_stages,
+            *passes,
         )
         return degrees.accumulate * span + sum(exchange)
 
@@ -363,7 +367,9 @@ class CostModel:
         """The costs of a step with stages that begin at ``starts``."""
         microbatches, stages = degrees.microbatches, degrees.stages
         times, exchange = self.passes(degrees, starts), self.exchange(degrees, starts)
-        orders = schedule.passes(degrees.schedule, microbatches, stages, degrees.virtual_stages)
+        orders = schedule.passes(
+            degrees.microbatch_schedule, microbatches, stages, degrees.virtual_stages
+        )
         slots = schedule.timetable(orders, *times)
         length = degrees.accumulate * schedule.span(slots) + sum(exchange)
         passes = degrees.accumulate * microbatches
@@ -473,7 +479,7 @@ class Degrees(NamedTuple):
     shards: int = 1
     microbatches: int = 1
     accumulate: int = 1
-    schedule: str = "1f1b"
+    microbatch_schedule: str = "1f1b"
     remat: bool = False
     zero: int = 0
 

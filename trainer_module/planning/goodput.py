@@ -149,7 +149,8 @@ def spans(
     sigma = math.sqrt(math.log1p(jitter**2))
     free = [np.zeros((samples, replicas)) for _ in range(devices)]
     ends: dict[schedule.Pass, np.ndarray] = {}
-    for now in schedule.in_order(plan.schedule, plan.microbatches, devices, plan.virtual_stages):
+    order, virtual = plan.microbatch_schedule, plan.virtual_stages
+    for now in schedule.in_order(order, plan.microbatches, devices, virtual):
         before = 1 if now.direction == schedule.BACKWARD else -1
         noise = draw.lognormal(-(sigma**2) / 2, sigma, (samples, replicas))
         ready = ends.pop(now._replace(stage=now.stage + before), 0.0)

@@ -85,7 +85,7 @@ class Plan:
     accumulate: int
     microbatches: int
     microbatch_size: int
-    schedule: str
+    microbatch_schedule: str
     times: str
     """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     cuts: list[str]

@@ -90,13 +90,14 @@ def _table(plan: Plan) -> str:
 
 def _diagram(plan: Plan) -> str:
     stages, parts = plan.stage_count, len(plan.stages)
-    orders = schedule.passes(plan.schedule, plan.microbatches, stages, plan.virtual_stages)
+    order = plan.microbatch_schedule
+    orders = schedule.passes(order, plan.microbatches, stages, plan.virtual_stages)
     slots = schedule.timetable(orders, [1.0] * parts, [2.0] * parts)
     lines = [
         line if len(line) <= _WIDEST else line[: _WIDEST - 2] + " …"
         for line in schedule.picture(slots, stages).splitlines()
     ]
-    return "\n".join([f"{plan.schedule}, drawn with equal stages:", *lines])
+    return "\n".join([f"{order}, drawn with equal stages:", *lines])
 
 
 def _figures(plan: Plan) -> str:

@@ -85,7 +85,7 @@ def make_plan(
         accumulate=parallel.accumulate,
         microbatches=parallel.microbatches,
         microbatch_size=settings.train.batch_size // parallel.parts,
-        schedule=parallel.schedule,
+        microbatch_schedule=parallel.microbatch_schedule,
         times=unit,
         cuts=[names[start - 1] for start in starts],
         cuts_asked=parallel.cuts,
@@ -135,7 +135,7 @@ def _faster(planned: CostModel, length: float, available: int) -> Suggestion | N
     parallel, degrees = planned.settings.parallel, planned.degrees
     if strategy.find(parallel.strategy).alternative(degrees.replicas, degrees.stages) is None:
         return None
-    kept = ("workers", "shards", "accumulate", "schedule", "remat", "zero")
+    kept = ("workers", "shards", "accumulate", "microbatch_schedule", "remat", "zero")
     fixed = {name: getattr(degrees, name) for name in kept} | {"virtual_stages": 1}
     space = Space(
         planned,

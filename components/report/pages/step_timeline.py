@@ -70,7 +70,7 @@ def planned(plan: dict[str, Any]) -> Chart | None:
     if len(stages) < 2:
         return None
     devices = len(stages) // virtual
-    orders = schedule.passes(plan["schedule"], plan["microbatches"], devices, virtual)
+    orders = schedule.passes(plan["microbatch_schedule"], plan["microbatches"], devices, virtual)
     unit = sum(stage["share"] for stage in stages) * plan["microbatches"] / 100
     back = [stage.get("backward_share", _BACKWARD) for stage in stages]
     forward = [stage["share"] * (1 - b) / unit for stage, b in zip(stages, back, strict=True)]

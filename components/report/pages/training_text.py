@@ -102,7 +102,7 @@ def topology(record: dict[str, Any], noun: str = "images") -> str:
     if devices["stages"] > 1:
         text += (
             f", {settings['parallel_microbatches']} microbatches per replica, "
-            f"schedule {settings['parallel_schedule']}"
+            f"schedule {settings['parallel_microbatch_schedule']}"
         )
     return f"{text}. {strategy.find(devices['strategy']).fidelity}{choice}"
 

@@ -205,7 +205,7 @@ def grid(one_device: ReportData) -> ReportData:
         "memory_bytes": 36_800_000,
         "share": 1 / 3,
     }
-    plan = {"stages": [stage] * 3, "schedule": "1f1b", "microbatches": 4, "idle": 0.35}
+    plan = {"stages": [stage] * 3, "microbatch_schedule": "1f1b", "microbatches": 4, "idle": 0.35}
     topology = _topology("grid", 3, [f"CPU:{number}" for number in range(6)])
     training = dataclasses.replace(
         one_device.training,

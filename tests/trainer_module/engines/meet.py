@@ -106,7 +106,7 @@ def meet(name: str, stages: int, virtual: int, microbatches: int) -> dict[str, A
             virtual_stages=virtual,
             cuts=",".join(f"meeting{part}" for part in range(stages * virtual - 1)),
             microbatches=microbatches,
-            schedule=name,
+            microbatch_schedule=name,
             virtual_devices=MOST_STAGES,
         ),
     )

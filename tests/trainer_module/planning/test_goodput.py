@@ -23,9 +23,9 @@ def stage(forward: float, backward: float) -> StagePlan:
 def plan_of(*stages: StagePlan, microbatches: int = 4, step_seconds: float | None = 10.0) -> Plan:
     return Plan(
         model="m", strategy="grid", workers=1, devices=[["GPU:0"] * len(stages)], batch_size=64,
-        accumulate=1, microbatches=microbatches, microbatch_size=16, schedule="1f1b", times="peak",
-        cuts=[], cuts_asked="auto", stages=list(stages), tied=[], bubble=0.1, idle=0.1,
-        step_seconds=step_seconds, all_reduce_seconds=0.0, network_gbit=None, speedup=1.0,
+        accumulate=1, microbatches=microbatches, microbatch_size=16, microbatch_schedule="1f1b",
+        times="peak", cuts=[], cuts_asked="auto", stages=list(stages), tied=[], bubble=0.1,
+        idle=0.1, step_seconds=step_seconds, all_reduce_seconds=0.0, network_gbit=None, speedup=1.0,
         speedup_over_naive=1.0, ideal_speedup=2, limit="", suggestion=None,
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_one_stage_waits_for_the_slowest_replica():
 @pytest.mark.parametrize("name", schedule.SCHEDULES)
 def test_the_undisturbed_schedule_is_the_timetable(name):
     plan = plan_of(stage(1.0, 1.5), stage(2.0, 5.0), stage(0.5, 0.7), microbatches=6)
-    plan = dataclasses.replace(plan, schedule=name)
+    plan = dataclasses.replace(plan, microbatch_schedule=name)
     orders = schedule.passes(name, 6, 3)
     slots = schedule.timetable(orders, [1.0, 2.0, 0.5], [1.5, 5.0, 0.7])
     found = goodput.spans(plan, 2, 3, 0.0, np.random.default_rng(0))

@@ -79,7 +79,7 @@ def test_memory_is_weights_and_what_the_schedule_holds():
     expected = [fixed + count * 8 * 2 * row for count in held]
     assert sizes(stages=2, microbatches=4) == expected
     expected = [fixed + 4 * 8 * 2 * row] * 2
-    assert sizes(stages=2, microbatches=4, schedule="gpipe") == expected
+    assert sizes(stages=2, microbatches=4, microbatch_schedule="gpipe") == expected
     expected = [2 * 3 * WEIGHTS + 32 * 2 * row] * 2
     assert sizes(stages=2) == expected
 

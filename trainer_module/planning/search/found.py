@@ -108,8 +108,8 @@ def others(candidate: Candidate) -> list[str]:
         for name in ("virtual_stages", "accumulate")
         if settings[name] > 1
     ]
-    if settings["schedule"] != "1f1b":
-        texts.append(f"schedule: {settings['schedule']}")
+    if settings["microbatch_schedule"] != "1f1b":
+        texts.append(f"microbatch_schedule: {settings['microbatch_schedule']}")
     if settings["remat"]:
         texts.append("remat: true")
     if settings["zero"]:

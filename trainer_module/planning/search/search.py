@@ -235,7 +235,7 @@ def key(degrees: Degrees, length: float) -> Key:
         degrees.zero,
         degrees.accumulate,
         degrees.microbatches,
-        degrees.schedule != "1f1b",
+        degrees.microbatch_schedule != "1f1b",
     )
 
 
@@ -368,7 +368,7 @@ def of_any_cuts(degrees: Degrees, least: Least, examples: float) -> float:
     microbatches, stages = degrees.microbatches, degrees.stages
     total, slowest = least.total, least.slowest(stages)
     span = max(total, microbatches * slowest)
-    if degrees.virtual_stages == 1 and degrees.schedule == "gpipe":
+    if degrees.virtual_stages == 1 and degrees.microbatch_schedule == "gpipe":
         span = max(span, total + (microbatches - 1) * slowest)
     elif degrees.virtual_stages == 1:
         # A stage waits for a whole round of a microbatch, but for the forward passes that it does
@@ -392,7 +392,7 @@ def of_cuts(degrees: Degrees, passes: Passes) -> float:
         both = forward + backward + there + back
         away = both.sum() - np.cumsum(both) + there + back
         ahead = np.minimum(stages - np.arange(stages), microbatches)
-        if degrees.schedule == "gpipe":
+        if degrees.microbatch_schedule == "gpipe":
             ahead = np.full(stages, microbatches)
             first = microbatches * forward + away
         else:

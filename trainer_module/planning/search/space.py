@@ -136,14 +136,14 @@ class Space:
                 virtual_stages=parts,
                 shards=shards,
                 microbatches=microbatches,
-                schedule=order,
+                microbatch_schedule=order,
                 remat=remat,
             )
             for remat in self._values("remat", [False, True])
             for microbatches in self._values("microbatches", wanted[::-1])
             if examples % microbatches == 0
             for parts in self._values("virtual_stages", virtual)
-            for order in self._values("schedule", schedules)
+            for order in self._values("microbatch_schedule", schedules)
             if self._interleaves(stages, parts, microbatches, order)
         ]
 

@@ -34,7 +34,7 @@ def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement.O
         (WIDE, "sharded:mlp"),
         rare({**STAGES, **REMAT}, "norm"),
         rare({**GRID, **REMAT}, "drop"),
-        rare({**GRID, **REMAT, "schedule": "gpipe"}, "drop"),
+        rare({**GRID, **REMAT, "microbatch_schedule": "gpipe"}, "drop"),
         rare({**GRID, **REMAT, "accumulate": 2, "microbatches": 2}, "penalised"),
         rare({**GRID, **REMAT, "precision": "mixed_bfloat16"}, "norm"),
         rare({**GRID, **REMAT, "precision": "mixed_float16"}, "norm"),

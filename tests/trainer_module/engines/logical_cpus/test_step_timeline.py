@@ -14,7 +14,7 @@ from stagecraft.trainer_module.training.monitoring.timeline import record_ops
     [
         GRID,
         rare({**GRID, "accumulate": 2}),
-        {**STAGES, "stages": 2, "accumulate": 2, "schedule": "gpipe"},
+        {**STAGES, "stages": 2, "accumulate": 2, "microbatch_schedule": "gpipe"},
         {**STAGES, "jit": True},
         {**STAGES, "stages": 2, "virtual_stages": 2, "microbatches": 4},
     ],
@@ -27,7 +27,7 @@ def test_passes_are_in_order(parallel, grid):
     turns, replicas = parallel.get("accumulate", 1), parallel.get("replicas", 1)
     stages, virtual = parallel["stages"], parallel.get("virtual_stages", 1)
     orders = schedule.passes(
-        parallel.get("schedule", "1f1b"), parallel["microbatches"], stages, virtual
+        parallel.get("microbatch_schedule", "1f1b"), parallel["microbatches"], stages, virtual
     )
     places = list(itertools.product(range(replicas), range(stages)))
     wanted = {

@@ -41,7 +41,7 @@ def test_other_strategies_stay():
     [
         {"stages": 2},
         {"replicas": 2},
-        {"stages": 4, "schedule": "gpipe"},
+        {"stages": 4, "microbatch_schedule": "gpipe"},
         {"virtual_stages": 2},
         {"microbatches": 4},
         {"accumulate": 4},

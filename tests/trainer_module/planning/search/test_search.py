@@ -95,7 +95,10 @@ def by_trying(given: CostModel, hosts: int, devices: int) -> dict[Any, Any]:
         if starts is None or not accepted(given.pieces, degrees.shards, starts):
             continue
         orders = schedule.passes(
-            degrees.schedule, degrees.microbatches, degrees.stages, degrees.virtual_stages
+            degrees.microbatch_schedule,
+            degrees.microbatches,
+            degrees.stages,
+            degrees.virtual_stages,
         )
         span = schedule.span(schedule.timetable(orders, *given.passes(degrees, starts)))
         length = degrees.accumulate * span + sum(given.exchange(degrees, starts))
