@@ -90,10 +90,17 @@ def redact(text: str) -> str:
     return _FORMS.sub(LEFT_OUT, text)
 
 
+_BY_VALUE = ("loss", "loss_args", "loss_weights", "optimizer_args", "schedule_args")
+"""Settings whose keys name outputs, weights and arguments: ``tokens`` is no secret there."""
+
+
 def redact_tree(value: Any, name: str = "") -> Any:
     """A copy of settings; values of secret names are replaced, other text by :func:`redact`."""
     if isinstance(value, Mapping):
-        return {key: redact_tree(item, str(key)) for key, item in value.items()}
+        by_value = name in _BY_VALUE
+        return {
+            key: redact_tree(item, name if by_value else str(key)) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return list(redact_arguments(value))
     if isinstance(value, str):

@@ -9,6 +9,8 @@ import contextlib
 import difflib
 import json
 import re
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -53,12 +55,21 @@ class Settings(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _refuse_everywhere(cls, value: Any) -> Any:
-        for item in value if isinstance(value, tuple) else (value,):
+        for item in _leaves(value):
             if isinstance(item, int) and abs(item) > LARGEST:
                 raise ValueError("expected less than 2^63")
             if isinstance(item, str):
                 secrets.refuse_in_address(item, cls.credentials_advice)
         return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """A value, or the keys and values of a mapping and the items of a list, at any depth."""
+    if isinstance(value, (dict, list, tuple)):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 @contextlib.contextmanager
@@ -190,13 +201,18 @@ def _check_json(setting: str, value: Any) -> None:
         raise SettingError(setting, value, f"has a value that JSON cannot hold: {error}") from None
 
 
-def primitive(value: Any) -> Any:
-    """A setting's value as ML Metadata stores it."""
+def primitive(value: Any, *, sort_keys: bool = False) -> Any:
+    """A setting's value as ML Metadata stores it; ``sort_keys``: of a mapping without an order."""
     if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value)
+        return json.dumps(value, sort_keys=sort_keys)
     return int(value) if isinstance(value, bool) else value
 
 
-def structured(value: Any) -> Any:
-    """The mapping or the list whose JSON :func:`primitive` gave; any other value as it is."""
-    return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
+def structured(value: Any, annotation: Any) -> Any:
+    """The mapping or the list of a field whose JSON :func:`primitive` gave; else the value."""
+    origin = typing.get_origin(annotation)
+    kinds = {typing.get_origin(each) or each for each in typing.get_args(annotation)}
+    kinds = kinds if origin in (typing.Union, types.UnionType) else {origin}
+    if not isinstance(value, str) or not kinds & {dict, tuple}:
+        return value
+    return json.loads(value) if str not in kinds or value.startswith("{") else value

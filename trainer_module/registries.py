@@ -135,9 +135,11 @@ def losses(value: Any) -> dict[str, str]:
     if isinstance(value, str) and value.startswith("{"):
         value = json.loads(value)
     named = dict(value) if isinstance(value, Mapping) else {"": value}
+    use = "the name of a loss, or a mapping from outputs to names"
+    if not named or not all(isinstance(output, str) for output in named):
+        raise SettingError(LOSSES.setting, value, "is not a mapping from outputs", use)
     for output, name in named.items():
         if not isinstance(name, str) or (output and name == "task"):
-            use = "the name of a loss, or a mapping from outputs to names"
             raise SettingError(LOSSES.setting, name, "is not the name of a loss", use)
         named[output] = LOSSES.get(name).name
     return named

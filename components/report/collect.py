@@ -256,5 +256,8 @@ def _settings(text: str, trained: Training | None) -> str:
     for name, value in trained.record["settings"].items():
         if value != default.get(name):
             section, _, field = name.partition("_")
-            tree.setdefault(section, {})[field] = structured(value)
+            outer = TrainingSettings.model_fields[section].annotation
+            known = outer.model_fields.get(field)  # type: ignore[union-attr]
+            kind = known.annotation if known else str
+            tree.setdefault(section, {})[field] = structured(value, kind)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -37,7 +37,7 @@ _LONGEST_ADDRESS = 107
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """A range of batches that a process wants to read."""
+    """The iteration that a process wants to read, and which reader it is."""
 
     attempt: str
     """Name of the processes that run together."""

@@ -151,7 +151,7 @@ def builder(model: Any) -> Builder:
 
 
 def compiled(build: Callable[[], Any]) -> Any:
-    """The model that the caller's function returns, called without arguments and compiled as it is.
+    """The model that the caller's function returns without arguments, compiled by that function.
 
     Raises:
         UserError: the function fails.

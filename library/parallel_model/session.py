@@ -432,7 +432,7 @@ class Session:
         batch: Any,
         examine: Callable[[Any, Any], Any] | None = None,
     ) -> Any:
-        """Finding of ``examine`` in the model's call in a step; None: the step does not call it."""
+        """The result of ``examine`` for a step; None: the step does not call the model."""
         before = self._training, self._runs
         peers, self.peers = self.peers, Workers()
         self._training, self._runs, self._examines = training, True, examine or self._both

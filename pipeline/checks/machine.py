@@ -163,7 +163,7 @@ def devices() -> Check:
             names = line.removeprefix("devices: ")
             if "GPU" in names:
                 return Check("devices", names)
-            advice = "no GPU: use the quickstart or few epochs; docs/how-to/topology.md: CUDA"
+            advice = "no GPU: use the quickstart; docs/how-to/topology.md installs CUDA"
             return Check("devices", names, "note", advice)
     last = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
     return Check("devices", f"TensorFlow does not start: {last}", "missing", "run `make setup`")

@@ -101,5 +101,5 @@ def _training(properties: Properties) -> Flat:
             if value is None and field.default in (None, (), {}):  # ML Metadata leaves it out
                 settings[f"{section}.{name}"] = unset[f"{section}.{name}"]
             elif value is not None:
-                settings[f"{section}.{name}"] = structured(value)
+                settings[f"{section}.{name}"] = structured(value, field.annotation)
     return settings

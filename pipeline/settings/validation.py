@@ -130,7 +130,10 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
         path = tuple(str(part) for part in problem["loc"])
         if refused := setting_error(problem):
             said, use = secrets.redact(str(refused)), secrets.redact(refused.suggestion)
-            yield _Problem(path, said, refused.setting, use)
+            setting = refused.setting
+            # A setting within a list or a mapping does not know its place.
+            whole = setting if "." in setting or not path else ".".join([*path, setting])
+            yield _Problem(path, said, whole, use)
             continue
         message, value = secrets.redact(message_of(problem)), problem["input"]
         if path:

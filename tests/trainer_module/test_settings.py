@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 from refusals import refusal
 
+from stagecraft.common.settings import structured
 from stagecraft.trainer_module.registries import STRATEGIES
 from stagecraft.trainer_module.settings import (
     ParallelSettings,
@@ -299,3 +300,43 @@ def test_a_table_has_defaults_of_its_own(task, train, expected):
     names = ("model", "optimizer", "learning_rate", "schedule", "batch_size", "epochs")
     assert tuple(getattr(found.train, name) for name in names) == expected
     assert TrainingSettings.from_flat(found.flat()) == found
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"loss_args": {"delta": {"a": ["https://me:pass@host/x"]}}},
+        {"learning_rate_multipliers": {"https://me:pass@host": 2}},
+        {"schedule_args": {"b": [2**63]}},
+    ],
+)
+def test_mappings_have_no_credentials_and_no_long_numbers(train):
+    with pytest.raises(ValidationError) as caught:
+        TrainSettings(**train)
+    (problem,) = caught.value.errors(include_input=False)
+    assert problem["loc"] == tuple(train) and "pass@" not in problem["msg"]
+
+
+@pytest.mark.parametrize("loss", [{}, {1: "mse"}, {"a": 3}, []])
+def test_losses_that_are_none(loss):
+    assert refusal(TrainSettings, {"loss": loss}).setting == "train.loss"
+
+
+def test_the_order_of_a_task_s_arguments_does_not_count():
+    args = {"features": {"a": "numeric"}, "label": "b"}
+    one, other = (
+        TrainingSettings.model_validate({"task": {"name": "regression", "args": given}}).flat()
+        for given in (args, dict(reversed(args.items())))
+    )
+    assert one == other
+
+
+def test_only_json_of_a_mapping_or_a_list_is_parsed():
+    fields = TrainSettings.model_fields
+    for name, value, expected in (
+        ("initial_weights", "[old]/w.keras", "[old]/w.keras"),
+        ("frozen", '["a", "b"]', ["a", "b"]),
+        ("loss", '{"a": "mse"}', {"a": "mse"}),
+        ("loss", "mse", "mse"),
+    ):
+        assert structured(value, fields[name].annotation) == expected

@@ -173,9 +173,9 @@ def test_other_settings_refuse_what_is_not_finished(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1}, fails_at=5), tmp_path)
     other = SETTINGS | {"train_learning_rate": 0.2}
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="beginning"):
         train(CountingEngine({}), tmp_path, settings=other)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="beginning"):
         train(CountingEngine({}), tmp_path, total=12)
     assert Checkpoints(tmp_path).steps() == [4]
     harmless = SETTINGS | {"train_eval_batch_size": 3, "parallel_strategy": "mirrored"}

@@ -42,7 +42,7 @@ def schedules() -> str:
     rows = [("no microbatches", whole)]
     for name in ("gpipe", "1f1b"):
         slots = timetable(passes(name, MICROBATCHES, STAGES), [1.0] * STAGES, [2.0] * STAGES)
-        rows.append((f"schedule: {name}", slots))
+        rows.append((f"microbatch_schedule: {name}", slots))
     unit, height, left, group = 17, 22, 64, 112
     end = max(slot.end for _, slots in rows for slot in slots)
     drawing = Drawing(left + unit * end + 10, group * len(rows))

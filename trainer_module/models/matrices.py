@@ -89,7 +89,7 @@ def _by_name(variable: keras.Variable) -> Matrix | None:
 
 
 def _of_equation(equation: str) -> Matrix | None:
-    """The number of input axes of the second operand of ``abc,cde->abde``."""
+    """The matrix of the second operand of ``abc,cde->abde``."""
     operands, _, result = equation.replace(" ", "").replace("...", "").partition("->")
     given, _, kernel = operands.partition(",")
     outputs = tuple(axis for axis, letter in enumerate(kernel) if letter not in given)

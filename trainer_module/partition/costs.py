@@ -211,7 +211,7 @@ def _frozen(model: keras.Model) -> int:
 
 
 def _kept(model: keras.Model, inputs: Nest, graph: Any) -> Kept:
-    """Tensors that the gradient of a call in training takes.
+    """Bytes that the gradient of a call in training takes.
 
     Where the gradient is not known, or keeps lists, as loops do: all layers' outputs.
     """

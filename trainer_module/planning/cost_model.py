@@ -485,7 +485,7 @@ class Degrees(NamedTuple):
 
     @classmethod
     def of(cls, parallel: ParallelSettings) -> Degrees:
-        """The exchange of some settings."""
+        """The degrees of some settings."""
         return cls(**{name: getattr(parallel, name) for name in cls._fields})
 
     @property

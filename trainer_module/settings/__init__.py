@@ -150,7 +150,7 @@ class TrainingSettings(Settings):
         """``{"train_batch_size": 128, …}``; a mapping or a list is JSON, no value is left out."""
         sections = {name: getattr(self, name) for name in TrainingSettings.model_fields}
         return {
-            f"{section}_{name}": settings.primitive(value)
+            f"{section}_{name}": settings.primitive(value, sort_keys=section == "task")
             for section, given in sections.items()
             for name, value in given.model_dump().items()
             if value not in _NOTHING or type(given).model_fields[name].default not in _NOTHING

@@ -276,7 +276,7 @@ class TrainSettings(Settings):
     def _parse_skip(cls, value: Any) -> Any:
         """Accepts a list, its JSON, or names separated by commas."""
         names = settings.names("train.initial_weights_skip", value, "head,*/bias")
-        return tuple(name.strip("/") for name in names)
+        return tuple(filter(None, (name.strip("/") for name in names)))
 
     @field_validator("augment", mode="before")
     @classmethod
@@ -284,7 +284,7 @@ class TrainSettings(Settings):
         """Accepts a list, its JSON, a comma-separated string, ``true`` (the default), ``false``."""
         if value is True:
             return cls.model_fields["augment"].default
-        if value is None or value in (False, "", "none", "false"):
+        if value is None or value is False or value in ("", "none", "false"):
             return ()
         return registries.augmentations(settings.names("train.augment", value, "crop,flip"))
 
@@ -297,7 +297,7 @@ class TrainSettings(Settings):
     @field_validator("lookahead")
     @classmethod
     def _parse_lookahead(cls, value: int | None) -> int | None:
-        """Off is None: checkpoints from before this setting can resume."""
+        """Off is None, as for other settings without a value."""
         return value or None
 
     @model_validator(mode="after")
@@ -312,7 +312,7 @@ class TrainSettings(Settings):
         if self.initial_weights_skip and not self.initial_weights:
             raise SettingError(
                 "train.initial_weights_skip",
-                self.initial_weights_skip,
+                ",".join(self.initial_weights_skip),
                 "skips nothing without train.initial_weights",
                 "both, or neither",
             )

@@ -130,7 +130,7 @@ class ShardGroup:
     def _everywhere(
         self, function: Callable[..., Any], *arguments: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Maps as :meth:`map` does what each shard computes as a whole."""
+        """Applies :meth:`map` to work that each shard does as a whole."""
         return self.map(function, *arguments)
 
     def slices(self, tensor: Any, sizes: Sequence[int]) -> list[tf.Tensor]:

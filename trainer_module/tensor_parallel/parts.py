@@ -79,7 +79,7 @@ class PartsRule(ShardRule):
         """Changes in the configuration of a shard's layer."""
 
     def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """Result that the first device computes of the sum, with bias and activation."""
+        """The outputs of the layer: the first device adds the bias and applies the activation."""
         return outputs
 
     def prepare(self, call: LayerCall, part: Part, way: Way) -> None:

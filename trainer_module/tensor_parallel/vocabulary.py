@@ -49,7 +49,7 @@ class Logits:
 
     @classmethod
     def find(cls, group: ShardGroup, logits: Any) -> Logits | None:
-        """The shards whose whole is a tensor; None: it is not divided."""
+        """The logits whose whole is a tensor; None: it is not divided."""
         pieces = group.pieces(logits)
         return None if pieces is None else cls(group, pieces)
 

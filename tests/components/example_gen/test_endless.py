@@ -86,7 +86,7 @@ def test_what_is_no_file_in_a_folder(tiny, make, kind):
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     (folder / "data_batch_2.bin").unlink()
     make(folder / "data_batch_2.bin")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="reading"):
         source.resolve(PROPERTIES | {"source": str(folder)}).fingerprint()
     assert f"data_batch_2.bin: is a {kind}" in refused(folder)
 

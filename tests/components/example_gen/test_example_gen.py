@@ -182,7 +182,7 @@ def test_a_full_disk_is_named(tiny, monkeypatch, stage):
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
     monkeypatch.setattr(stage, "read" if stage is source.archive else "serialize", fail)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="about"):
         execute(tiny.folder / "out", source=tiny.pack(tiny.binary()))
     assert not left(tiny.folder / "out")
 

@@ -135,7 +135,7 @@ def test_text_that_cannot_be_read(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"good\nbad \xe4\n")
     (tmp_path / "cut.txt").write_bytes("good\n\nbad ä".encode()[:-1])
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"\.txt"):
         text.resolve(properties(tmp_path / "empty"))
     with pytest.raises(UserError) as caught:
         text.resolve(properties(tmp_path / "latin.txt")).content(str(tmp_path / "s"), None)

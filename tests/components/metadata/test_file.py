@@ -78,7 +78,7 @@ def test_what_is_not_there_yet(tmp_path, missing):
     if not missing:
         path.touch()
     file.check(path, write=True)
-    with pytest.raises(MetadataFileError):
+    with pytest.raises(MetadataFileError, match="empty"):
         file.open_store(path)
     assert file.open_store(path, write=True).get_executions() == []
 

@@ -165,7 +165,7 @@ def test_not_found(base):
 def test_a_bucket_that_is_not_there(bucket):
     assert not fileio.exists("s3://nobodys-bucket")
     assert not fileio.exists("s3://nobodys-bucket/file")
-    with pytest.raises(fileio.NotFoundError):
+    with pytest.raises(fileio.NotFoundError, match=r"s3://nobodys\-bucket/file"):
         write("s3://nobodys-bucket/file")
     with pytest.raises(UserError, match="s3:///: names no bucket"):
         fileio.exists("s3:///")
@@ -261,7 +261,7 @@ ADVICE = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*AWS_ENDPOINT_URL_S3"
 def test_nobody_answers(registry, aws, ask):
     assert callable(ask)
     filesystem.register()
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="minio://b/k"):
         ask("minio://b/k")
 
 

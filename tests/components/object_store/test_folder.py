@@ -45,7 +45,7 @@ def test_a_file_that_is_not_there(stored, tmp_path):
 
 
 def test_a_bucket_that_is_not_there(bucket):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="s3://none/a"):
         StoredFolder("s3://none/a").write("file", b"")
     assert StoredFolder("s3://none/a").names() == []
 
@@ -64,7 +64,7 @@ def test_a_store_that_fails_is_not_an_empty_one(failing, monkeypatch, what):
     monkeypatch.setattr(folder, "_PAUSES", (1.0,))  # each is several of the client's
     stored = StoredFolder("s3://bucket/a", sleep=failing.append)
     given = {"names": (), "read": ("file",), "write": ("file", b""), "remove": ("file",)}[what]
-    with pytest.raises(TransientError):
+    with pytest.raises(TransientError, match="AWS_SECRET_ACCESS_KEY"):
         getattr(stored, what)(*given)
     assert failing == [1.0]
 

@@ -118,7 +118,7 @@ def test_one_of_a_version_before(bucket):
     address = f"s3://{bucket}/key"
     old = {"until": time.time() + 60, "holder": "train-before"}
     filesystem.write_atomically(f"{address}/lease.json", json.dumps(old).encode())
-    with pytest.raises(LeaseHeldError):
+    with pytest.raises(LeaseHeldError, match=r"train\-before"):
         lease(address).claim()
 
 

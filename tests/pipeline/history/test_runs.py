@@ -89,18 +89,18 @@ def test_a_name_of_no_run_or_of_several(root, text, said):
 def test_the_run_before(root):
     newest, first = runs.list_runs(root / "first")
     assert runs.previous(newest) == first
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="two"):
         runs.previous(first)
 
 
 def test_folders_without_runs(tmp_path):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="contains"):
         runs.find_outputs(tmp_path / "none")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="subfolders"):
         runs.find_outputs(tmp_path)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="2026"):
         runs.find("2026", tmp_path / "none")
     Output(tmp_path)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="yet"):
         runs.choose(tmp_path)
     assert runs.find_all([tmp_path]) == ([], [])

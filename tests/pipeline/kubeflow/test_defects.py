@@ -227,7 +227,7 @@ def test_10_artifact_types_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setattr(tiny_nodes.Report, "TYPE_NAME", "Report")
     with pytest.raises(ValueError, match="Report"):
         compiled_by.stock(tiny_nodes.pipeline(), tmp_path)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"tiny_nodes\.Report"):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
 
 

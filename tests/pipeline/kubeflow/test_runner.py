@@ -71,7 +71,7 @@ def test_values_at_compile_time_are_the_defaults(tmp_path):
     assert compiled is not None
     inputs = compiled["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
     assert inputs["rate"]["defaultValue"] == 0.25
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="parameter_values"):
         runner.run(tiny_nodes.pipeline(rate=rate), {"speed": 1})
 
 

@@ -2,8 +2,19 @@
 
 import pytest
 
-from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load, recorded
 from stagecraft.pipeline.settings.overrides import Override
+
+
+def test_a_setting_within_a_mapping_has_its_whole_name(tmp_path):
+    error = error_of(tmp_path, "evaluate: {thresholds: {loss: {min: 2, max: 1}}}\n")
+    assert error.setting == "evaluate.thresholds.loss.min"
+
+
+def test_outputs_with_the_names_of_secrets_are_kept():
+    train = {"loss": {"tokens": "mse"}, "optimizer_args": {"beta_1": 0.8}, "optimizer": "adam"}
+    kept = PipelineSettings.model_validate({"name": "a", "train": train})
+    assert recorded(kept)["train"]["loss"] == {"tokens": "mean_squared_error"}
 
 
 def error_of(tmp_path, content, *overrides):

@@ -153,7 +153,7 @@ def test_a_save_that_failed_is_said_at_the_next_one(saved, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint_files.json, "dumps", _fail)
             saved.save(9, STATE, PROGRESS, best_step=1)
-            with pytest.raises(UserError):
+            with pytest.raises(UserError, match="disk"):
                 saved.save(10, STATE, PROGRESS, best_step=1)
         assert _folders(saved) == ["1", "2", "7"]
         saved.save(10, STATE, PROGRESS, best_step=1)  # it was said once
@@ -283,7 +283,7 @@ def test_a_full_disk_is_said_plainly(tmp_path):
         with Checkpoints(tmp_path / "checkpoints") as store:
             store.save(1, STATE, PROGRESS, best_step=1)
             store.save(2, {"step": np.zeros(1_000_000, np.float32)}, PROGRESS, best_step=1)
-            with pytest.raises(UserError):
+            with pytest.raises(UserError, match="disk"):
                 store.flush()
             assert _folders(store) == ["1"]
             assert store.newest() is not None

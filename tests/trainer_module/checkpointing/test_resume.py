@@ -133,3 +133,4 @@ def test_the_refusal_names_all_changes_and_a_remedy():
     changed = resume.changes(before, now, 50)
     error = resume.OtherTrainingError(pathlib.Path("/the/root"), 50, changed)
     assert (error.file, error.setting, error.value) == ("/the/root", "train.learning_rate", 0.2)
+    assert "train.epochs" in str(error) and "train.resume_id" in str(error)

@@ -135,7 +135,7 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch):
     now += 59.0
     one.check()
     now += 1.0
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match="resumes"):
         one.check()
     monkeypatch.undo()
     with pytest.raises(LeaseLostError):  # for good: another one may have written meanwhile

@@ -74,7 +74,7 @@ def test_as_tensorflow_takes_it(config, monkeypatch):
     assert resolver.cluster_spec().as_dict() == WITH_PS
     assert (resolver.task_type, resolver.task_id) == ("ps", 0)
     monkeypatch.delenv("TF_CONFIG")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="Expecting"):
         cluster.resolver()
 
 
@@ -189,7 +189,7 @@ def test_an_evaluator(config):
     assert not cluster.is_evaluator(parallel)
     config(WORKERS, "evaluator", 0)
     assert cluster.is_evaluator(parallel)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="evaluator"):
         cluster.is_evaluator(ParallelSettings())
     config(WORKERS, "worker", 1)
     assert not cluster.is_evaluator(parallel)

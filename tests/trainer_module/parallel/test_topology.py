@@ -88,7 +88,7 @@ def test_devices_that_are_named(gpus):
     parallel = ParallelSettings(strategy="grid", stages=2, devices="GPU:2,GPU:0")
     assert topology.resolve(parallel).devices == ("GPU:2", "GPU:0")
     assert gpus == ["untouched"]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="GPU:3"):
         topology.resolve(ParallelSettings(devices="GPU:3"))
 
 
@@ -194,7 +194,7 @@ def test_no_tpu(monkeypatch):
 
 def test_replicas_are_the_tpus_cores(monkeypatch):
     monkeypatch.setattr(tpu, "_cores", lambda: 8)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="cores"):
         topology.resolve(ParallelSettings(strategy="tpu"))
     found = topology.resolve(ParallelSettings(strategy="tpu", replicas=8))
     assert found.replicas == 8

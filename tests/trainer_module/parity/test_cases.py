@@ -81,7 +81,7 @@ def test_a_named_topology_keeps_precision_and_remat():
 def test_what_does_not_go_together_is_left_out_of_all_and_refused_by_name():
     half = [case.name for case in _select("all", precision="mixed_float16")]
     assert set(NAMED) - set(half) == {"parameter_server-1"}
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"parameter_server\-1"):
         _select("parameter_server-1", precision="mixed_float16")
 
 

@@ -36,8 +36,8 @@ def test_a_reference_serves_all_that_it_fits(fake, tmp_path):
 def test_a_difference_names_the_variable(fake, tmp_path):
     fake(mirrored="differs")
     (row,), _ = _rows(tmp_path, "mirrored-2")
-    assert row.verdict == "differs"
-    # 4 sqrt(2/3) 2**-24 sqrt(100) 2
+    assert row.verdict == "differs" and "kernel" in row.reason
+    assert "3.89e-06" in row.reason  # 4 sqrt(2/3) 2**-24 sqrt(100) 2
 
 
 def test_drift_is_a_difference(fake, tmp_path):
@@ -61,6 +61,7 @@ def test_a_reference_that_fails_fails_what_it_is_for(fake, tmp_path):
 
 def test_16_bits_are_compared_in_the_same_parts(fake, tmp_path):
     (row,), _ = _rows(tmp_path, "bfloat16")
+    assert "2 accumulation" in row.reference
     assert [finding.criterion for finding in row.findings] == ["gradients"]
 
 

@@ -229,7 +229,7 @@ def _two(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> Findi
 def test_the_finding_names_the_worst_variable():
     expected = {"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}
     finding = _two(expected | {"a": np.full(2, 1e-7), "b": np.array([0.0, 0.25])}, expected)
-    assert not finding.equal
+    assert not finding.equal and finding.variable == "b"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -82,7 +82,7 @@ def test_the_process_of_several_is_named(fake, tmp_path):
 
 def test_one_that_never_starts_is_given_up(fake, tmp_path):
     fake(one_device="silent")
-    with pytest.raises(ProcessError):
+    with pytest.raises(ProcessError, match="ready"):
         _run(tmp_path, start_seconds=0.2)
 
 

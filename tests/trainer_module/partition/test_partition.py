@@ -300,7 +300,7 @@ def test_models_that_cannot_be_cut(make):
     model = make()
     assert partition.all_cuts(model, 1) == [[]]
     assert partition.segments(model) == [model]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"keras\.Model"):
         partition.all_cuts(model, 2)
 
 
@@ -393,7 +393,7 @@ def test_a_skip_from_a_layer_that_is_called_again_does_not_cross():
 
     model = _functional(body)
     assert _names(model) == ["shared"]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="crosses"):
         partition.split(model, ["a"])
 
 

@@ -121,9 +121,9 @@ def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does():
         make(model, settings(stages=2, **given))
     needed = int(raised.value.suggestion[-1])
     assert make(model, settings(stages=needed, **given)).cuts
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="enough"):
         make(model, settings(stages=needed - 1, **given))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="layer0"):
         make(model, settings(stages=2, cuts="layer0", **given))
 
 

@@ -88,10 +88,12 @@ def test_other_phases_have_the_longest_limit(training, clock, phase):
     _step(training, clock, 2)
     training.record("worker 1", {"event": "phase", "phase": phase})
     assert _live(training, clock, 3600) == ""
+    assert "worker 1" in _live(training, clock, 1)
 
 
 def test_first_steps_have_the_longest_limit(training, clock):
     assert _live(training, clock, 3600) == ""
+    assert "worker 1" in _live(training, clock, 1)
 
 
 def test_a_server_may_wait_for_ever(monitor, clock):

@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
 def test_weights_that_give_no_finite_loss_are_not_saved(tmp_path, monkeypatch):
     engine = CountingEngine({})
     monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), {"accuracy": 0.1}, 100))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="Lower"):
         train(engine, tmp_path)
     assert Checkpoints(tmp_path).steps() == []
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(tmp_path, mon
         checkpoint_files, "json", types.SimpleNamespace(dumps=fail, loads=json.loads)
     )
     engine = CountingEngine({4: 0.1, 8: 0.2})
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="disk"):
         train(engine, tmp_path)
     assert engine.step == 8, "it was written while training went on"
     with pytest.raises(UserError, match="nan at step 7"):

@@ -30,11 +30,11 @@ class Auto(Strategy):
         raise _unresolved()
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
-        """Chooses a topology, see :meth:`choose`."""
+        """Raises the SettingError of :meth:`choose`."""
         raise _unresolved()
 
     def alternative(self, replicas: int, stages: int) -> str | None:
-        """The topology of ``one_device.simplest``."""
+        """The strategy of ``one_device.simplest``."""
         return simplest(replicas, stages)
 
 

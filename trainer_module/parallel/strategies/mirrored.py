@@ -55,7 +55,7 @@ class Mirrored(Strategy):
         )
 
     def alternative(self, replicas: int, stages: int) -> str | None:
-        """The topology of ``one_device.simplest``."""
+        """The strategy of ``one_device.simplest``."""
         return simplest(replicas, stages)
 
 

@@ -38,7 +38,7 @@ class OneDevice(Strategy):
         return tf.distribute.OneDeviceStrategy(topology.devices[0])
 
     def alternative(self, replicas: int, stages: int) -> str | None:
-        """The topology of :func:`simplest`."""
+        """The strategy of :func:`simplest`."""
         return simplest(replicas, stages)
 
 

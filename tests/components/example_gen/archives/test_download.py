@@ -135,7 +135,7 @@ def test_what_is_kept_is_right(server, tmp_path, name, already, plan):
 
 def test_a_wrong_md5_leaves_nothing(server, tmp_path):
     server.content = CONTENT[:-1] + b"?"
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="published"):
         get(server, tmp_path)
     assert kept(tmp_path) == []
     assert len(server.ranges) == 1
@@ -181,7 +181,7 @@ def test_a_full_disk_is_named_and_made_room_on(server, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(download, "_receive", receive)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"data\.tar\.gz"):
         get(server, tmp_path)
     assert kept(tmp_path) == []
 

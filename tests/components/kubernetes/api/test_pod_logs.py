@@ -131,7 +131,7 @@ def test_failures_of_the_server_are_waited_for(server, client, monkeypatch):
     assert list(followed(client)) == ["one"]
     server.fail("GET", "/log$", 500, "InternalError", "kubelet is away", times=None)
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="kubelet"):
         list(followed(client))
 
 
@@ -165,10 +165,10 @@ def test_the_role_is_named(server, client, verb):
 
 
 def test_connections(server, client, tmp_path):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="Expected"):
         connect("none")
     assert pod_logs.pods(connect("test"), NS, "run=1") == []
     server.url = "http://127.0.0.1:1"
     server.kubeconfig(tmp_path / "kubeconfig")
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="establish"):
         pod_logs.pods(connect(), NS, "run=1")

@@ -115,7 +115,7 @@ def test_when_its_model_was_taken(step, cluster, monkeypatch):
 )
 def test_after_its_job_has_failed(step, cluster, server, kind):
     one = step(kind)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"stagecraft\.common\.errors\.UserError"):
         one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
     open_gate(one)
     one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
@@ -170,8 +170,11 @@ def test_pods_of_a_job_before_are_waited_for(by_hand):
     """They may be saving still, at the same checkpoints."""
     by_hand.add_pod("old")
     by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
+    by_hand.clock.at(50, lambda: waiting.extend(by_hand.jobs()))
+    waiting: list[object] = []
     by_hand.run(100)
-    assert by_hand.clock.now >= 100
+    assert not waiting and len(by_hand.jobs()) == 1
+    assert "earlier job" in by_hand.printed[0]
 
 
 def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand):

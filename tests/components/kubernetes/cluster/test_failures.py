@@ -64,7 +64,7 @@ def test_one_that_ends_for_good(step, cluster, server, capfd, kind, why):
 
 def test_one_that_hangs(step, cluster):
     one = step(deadline_seconds=3)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="hangs"):
         one.run(IN_STEP, run_fn="stub_training.hangs")
     assert not cluster.running()
 

@@ -59,6 +59,6 @@ def test_a_training_is_looked_at_and_deleted(step, cluster, kubectl, aside):
     logs = kubectl("logs", "-l", label, "--prefix")
     assert "worker 0 hangs" in logs and "worker 1 hangs" in logs
     kubectl("delete", "job", name)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="someone"):
         running.result()
     cluster.wait_for(lambda: not cluster.running())

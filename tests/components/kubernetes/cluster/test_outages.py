@@ -56,7 +56,7 @@ def test_away_for_half_a_minute(by_hand):
 def test_away_for_ever(by_hand, caplog):
     """The job's end is asked for all the same; if nobody hears that, there is the lease."""
     by_hand.clock.at(20, lambda: setattr(by_hand.server, "is_down", True))
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="RemoteDisconnected"):
         by_hand.training().run()
     assert 300 < by_hand.clock.now < 400
     assert by_hand.asked("DELETE") == 1
@@ -68,7 +68,7 @@ def test_errors_for_ever(by_hand):
     by_hand.clock.at(
         20, lambda: by_hand.server.fail("GET", "", 500, "InternalError", "etcd is away", times=None)
     )
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="etcd"):
         by_hand.training().run()
     assert by_hand.asked("DELETE") == 1 and by_hand.jobs() == []
 
@@ -132,7 +132,7 @@ def test_deleted_by_somebody_else(by_hand, server):
     by_hand.clock.at(
         20, lambda: server.store.delete(by_hand.resource, server.namespace, by_hand.name)
     )
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="someone"):
         by_hand.training().run()
     assert by_hand.asked("POST", jobs) == 1
 
@@ -145,6 +145,6 @@ def test_replaced_by_somebody_else(by_hand, server):
         server.store.create(by_hand.resource, server.namespace, by_hand.objects[-1])
 
     by_hand.clock.at(20, replace)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="someone"):
         by_hand.training().run()
     assert len(by_hand.jobs()) == 1

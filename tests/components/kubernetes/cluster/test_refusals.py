@@ -37,11 +37,11 @@ def test_a_permission_that_is_missing(by_hand, verb, resource):
 def test_a_job_that_may_not_be_deleted(by_hand, caplog):
     by_hand.server.forbid("delete", "jobs.batch")
     by_hand.server.forbid("list", "pods")
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=r"manifests/base/logs\-access\.yaml"):
         by_hand.training().run()
     by_hand.server.allow("list", "pods")
     by_hand.clock.at(20, lambda: by_hand.server.forbid("get", "jobs.batch"))
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=r"jobs\.batch"):
         by_hand.training().run()
     assert 'cannot delete resource "jobs"' in caplog.text and ROLE in caplog.text
     assert "its pods end" in caplog.text.lower()

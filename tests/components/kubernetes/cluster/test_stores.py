@@ -80,7 +80,7 @@ def test_parameter_servers_and_an_evaluator(stored, cluster):
 def test_a_store_that_does_not_answer(stored, server, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setattr(folder, "_PAUSES", ())
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"encoding\-type"):
         stored.run(IN_STEP)
     assert server.requests == []
 
@@ -88,7 +88,7 @@ def test_a_store_that_does_not_answer(stored, server, monkeypatch):
 def test_a_bucket_that_is_not_there(stored, step, server):
     one = step(folder="s3://no-such-bucket/jobs")
     one.checkpoints = stored.checkpoints
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"kubeflow\.checkpoints"):
         one.run(IN_STEP)
     assert server.requests == []
 

@@ -210,11 +210,11 @@ def test_what_may_not_be_looked_at_is_a_note(server, client):
 def test_no_answer_and_no_credentials(server, tmp_path, monkeypatch):
     path = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(path, token="old")))
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="expired"):
         rows(connect())
     server.url = "http://127.0.0.1:1"
     server.kubeconfig(path)
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:1"):
         rows(connect())
 
 

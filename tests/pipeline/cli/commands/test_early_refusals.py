@@ -86,7 +86,8 @@ def test_tf_config_is_no_matter_where_nothing_trains(stagecraft, monkeypatch):
     assert stagecraft("run", fake=[end]).code == 0  # one device
     local = ("--set", "parallel.launcher=local")
     assert stagecraft("run", *TWO_WORKERS, *local, fake=[end]).code == 0
-    assert stagecraft("run", *TWO_WORKERS, fake=[end]).code == 1
+    ran = stagecraft("run", *TWO_WORKERS, fake=[end])
+    assert ran.code == 1 and "TF_CONFIG" in ran.stderr
 
 
 @pytest.mark.parametrize("output", ["nowhere/schema.pbtxt", "file/schema.pbtxt", "/proc/x.pbtxt"])
@@ -94,6 +95,7 @@ def test_schema_asks_for_its_file_before_it_works(stagecraft, tmp_path, output):
     (tmp_path / "file").touch()
     done = stagecraft("schema", "--output", output, fake=["kill"])
     assert (done.code, done.stdout) == (1, "")
+    assert output in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

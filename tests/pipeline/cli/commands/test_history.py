@@ -75,9 +75,9 @@ def test_what_cannot_be_read_is_told(stagecraft, output, tmp_path):
 
 
 def test_no_runs(refused, tmp_path):
-    refused("history")
-    refused("history", "none")
+    assert "contains" in refused("history")
+    assert "contains" in refused("history", "none")
     (tmp_path / "file").write_text("")
-    refused("history", "file")
+    assert "contains" in refused("history", "file")
     Output(tmp_path / "runs" / "empty")
-    refused("history")
+    assert "yet" in refused("history")

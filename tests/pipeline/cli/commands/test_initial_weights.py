@@ -37,12 +37,19 @@ def test_a_missing_file_and_an_address(stagecraft, tmp_path, command, weights):
     assert not list(tmp_path.iterdir()), "the command wrote files"
 
 
-@pytest.mark.parametrize("skip", ["", "net/head", "*/bias"])
-def test_plan_lists_mismatches(stagecraft, model, skip):
+@pytest.mark.parametrize(
+    ("skip", "said"),
+    [
+        ("", "net/head/bias is (7,)"),
+        ("net/head", "train.initial_weights_skip leaves"),
+        ("*/bias", "net/head/kernel is (3072, 7)"),
+    ],
+)
+def test_plan_lists_mismatches(stagecraft, model, skip, said):
     _saved(model, classes=7)
     skips = ("--set", f"train.initial_weights_skip={skip}") if skip else ()
     ran = stagecraft("plan", *model, "--set", "train.initial_weights=w.weights.h5", *skips)
-    assert ran.code == 1
+    assert ran.code == 1 and said in ran.stderr
 
 
 def test_plan_says_how_many_were_loaded(stagecraft, model):

@@ -36,6 +36,7 @@ def test_accepted(run):
 def test_findings(run):
     ran = run("good.yaml", "bad.yaml")
     assert ran.exit_code == 1
+    assert "bad.yaml: schemaVersion (schema-version)" in ran.output and "1 finding" in ran.output
 
 
 def test_json_says_the_same(run):

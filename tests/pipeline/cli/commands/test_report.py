@@ -61,6 +61,10 @@ def test_a_run_that_was_killed_was_stopped(stagecraft, run, tmp_path):
 
 
 def test_errors(refused, run, tmp_path):
-    for name in ("runs/quickstart@third", "quickstrat", "runs"):
-        refused("report", name)
-    refused("report", "runs/quickstart", "--output", "runs/no/such/page.html")
+    for name, said in (
+        ("runs/quickstart@third", "second, first"),
+        ("quickstrat", "stagecraft history"),
+        ("runs", "metadata.db"),
+    ):
+        assert said in refused("report", name)
+    assert "page.html" in refused("report", "runs/quickstart", "--output", "runs/no/such/page.html")

@@ -280,34 +280,37 @@ def test_what_earlier_runs_left_is_refused_where_a_run_cannot_build_on_it(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["--set", "train.epoch=3"],
-        ["--set", "train.batch_size=-1"],
-        ["--set", "parallel.stages=2"],
-        ["--set", "train.steps=9", "--set", "train.epochs=3"],
-        ["--set", "train.steps=9", "--set", "parallel.strategy=grid", "--timeline", "10"],
-        ["--set", "train.steps=9", "--profile", "8:10"],
-        ["--config", "quikstart"],
-        ["--data", "nowhere.tar.gz"],
-        ["--from", "Trainr"],
-        ["--to", "x"],
-        ["--from", "Evaluator", "--to", "Trainer"],
-        ["--profile", "5"],
-        ["--profile", "0:5"],
-        ["--output", "file/below"],
+        (["--set", "train.epoch=3"], "epochs"),
+        (["--set", "train.batch_size=-1"], "train.batch_size"),
+        (["--set", "parallel.stages=2"], "parallel.strategy: grid"),
+        (["--set", "train.steps=9", "--set", "train.epochs=3"], "train.epochs"),
+        (
+            ["--set", "train.steps=9", "--set", "parallel.strategy=grid", "--timeline", "10"],
+            "parallel.timeline_step: 9",
+        ),
+        (["--set", "train.steps=9", "--profile", "8:10"], "8:9"),
+        (["--config", "quikstart"], "quickstart"),
+        (["--data", "nowhere.tar.gz"], "nowhere.tar.gz"),
+        (["--from", "Trainr"], "Trainer"),
+        (["--to", "x"], "TrainingReport"),
+        (["--from", "Evaluator", "--to", "Trainer"], "--from Trainer --to Evaluator"),
+        (["--profile", "5"], "10:20"),
+        (["--profile", "0:5"], "10:20"),
+        (["--output", "file/below"], "--output"),
     ],
 )
-def test_errors_before_anything_starts(refused, tmp_path, arguments):
+def test_errors_before_anything_starts(refused, tmp_path, arguments, said):
     (tmp_path / "file").write_text("")
-    refused("run", *arguments)
+    assert said in refused("run", *arguments)
     assert not (tmp_path / "runs").exists()
 
 
 def test_another_pipelines_folder(refused, tmp_path):
     Output(tmp_path / "out").whole("one")
     before = sorted(tmp_path.rglob("*"))
-    refused("run", "--config", "cifar10", "--output", "out")
+    assert "runs/cifar10" in refused("run", "--config", "cifar10", "--output", "out")
     assert sorted(tmp_path.rglob("*")) == before  # without a log, and so without a worker
 
 

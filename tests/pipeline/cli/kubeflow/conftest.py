@@ -4,7 +4,6 @@ import copy
 import functools
 import json
 import os
-import re
 
 import pytest
 import two_steps
@@ -25,7 +24,6 @@ _TINY = two_steps.pipeline(
     description="says something",
 )
 
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY")
 
@@ -119,7 +117,7 @@ def told(ask):
 
 @pytest.fixture
 def refused(ask):
-    """``refused("runs", "show", "none")``: the command's one error, which is in the snapshot."""
+    """``refused("runs", "show", "none")``: the command's one error."""
 
     def refused(*words):
         done = ask(*words, "--json")

@@ -200,7 +200,7 @@ def test_one_step(ask, refused, run):
     done = ask("runs", "logs", run.id, "--step", "say", "--json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[0] == {"step": "say", "line": "hello"} and len(lines) == 4
-    refused("runs", "logs", run.id, "--step", "Say")
+    assert "Say" in refused("runs", "logs", run.id, "--step", "Say")
 
 
 @pytest.mark.usefixtures("two_steps")
@@ -309,11 +309,11 @@ def test_a_driver_that_failed(cluster, ask, run, add_pod):
 
 
 def test_no_pods(cluster, refused, run):
-    refused("runs", "logs", run.id)
+    assert "--namespace" in refused("runs", "logs", run.id)
     run.end()
-    refused("runs", "logs", run.id, "--follow")
-    refused("runs", "logs", run.id, "-n", "elsewhere")
-    refused("runs", "logs", "none")
+    assert "--namespace" in refused("runs", "logs", run.id, "--follow")
+    assert "--namespace" in refused("runs", "logs", run.id, "-n", "elsewhere")
+    assert "see" in refused("runs", "logs", "none")
 
 
 @pytest.mark.usefixtures("two_steps")

@@ -38,7 +38,7 @@ def test_parameters_have_types(server, told, refused):
     told("runs", "create", "tiny", "-p", "word=a=b, 'c'", "-p", "loud=False")
     assert server.run().runtime_config["parameters"]["word"] == "a=b, 'c'"
     for word in ("count=many", "count=true", "loud=1", "louder=1", "loud", "count=[1", "count=1.5"):
-        refused("runs", "create", "tiny", "-p", word)
+        assert word.partition("=")[0] in refused("runs", "create", "tiny", "-p", word)
     assert len(server.runs) == 2
 
 
@@ -47,7 +47,7 @@ def test_a_parameter_without_a_default(ask, told, refused, write):
     path = write()
     path.write_text(path.read_text().replace("defaultValue: hello", "description: greeting"))
     assert ask("pipelines", "create", path).exit_code == 0
-    refused("runs", "create", "tiny")
+    assert "word" in refused("runs", "create", "tiny")
     assert told("runs", "create", "tiny", "-p", "word=")["changed"] is True
 
 
@@ -59,8 +59,8 @@ def test_versions(server, ask, told, refused, write):
     assert told("runs", "create", "tiny", "--version", "tiny")["version_id"] == by_name["tiny"]
     by_id = told("runs", "create", "tiny", "--version", by_name["tiny"])
     assert by_id["version_id"] == by_name["tiny"]
-    refused("runs", "create", "tiny", "--version", "3")
-    refused("runs", "create", "huge")
+    assert "versions" in refused("runs", "create", "tiny", "--version", "3")
+    assert "huge" in refused("runs", "create", "huge")
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -77,7 +77,7 @@ def test_once(server, ask, told, refused, write):
     assert told(*words)["changed"] is True
     assert told(*words[:-1])["changed"] is True
     assert len(server.runs) == 4
-    refused("runs", "create", "tiny", "--once")
+    assert "--once" in refused("runs", "create", "tiny", "--once")
 
 
 @pytest.mark.parametrize("name", ["with space", "a+b", "50%41", 'say "it"', "back\\slash"])
@@ -158,7 +158,7 @@ def test_terminate(server, ask, told, refused):
     assert (shown["state"], shown["stopped"]) == ("FAILED", True)
     lines = ask("runs", "show", made["id"]).stdout.splitlines()
     assert sum("FAILED" in line for line in lines) == 1
-    refused("runs", "terminate", NOBODY)
+    assert "runs list" in refused("runs", "terminate", NOBODY)
 
 
 @pytest.mark.usefixtures("uploaded")

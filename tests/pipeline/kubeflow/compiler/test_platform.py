@@ -145,7 +145,7 @@ def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path):
 
 
 def test_a_component_that_is_not_there(tmp_path):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="Trainr"):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Trainr": {"gpus": 2}})
     assert not (tmp_path / "ours.yaml").exists()
 

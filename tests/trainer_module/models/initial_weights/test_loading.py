@@ -334,7 +334,7 @@ def test_an_exported_model_without_paths_is_refused(tmp_path, training_data):
     paths = path / VARIABLE_PATHS
     assert "head/kernel" in json.loads(paths.read_text())
     paths.unlink()
-    with pytest.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError, match=r"assets\.extra/variable_paths\.json"):
         assemble(_settings(initial_weights=str(path)), classes(CLASSES))
 
 
