@@ -23,6 +23,15 @@ LARGEST = 2**63 - 1
 """Largest integer of ML Metadata, TensorFlow and Kubernetes (int64)."""
 
 
+class UnknownSettingError(ValueError):
+    """A key that no section has; pydantic collects it, as any ValueError."""
+
+    def __init__(self, message: str, key: str, near: str):
+        """``near``: the setting that was probably meant; empty: none is near."""
+        super().__init__(message)
+        self.key, self.near = key, near
+
+
 class Settings(BaseModel):
     """Base of every section: frozen; an unknown key is an error that suggests the nearest one.
 
@@ -49,7 +58,8 @@ class Settings(BaseModel):
                     hint = f"did you mean {near[0]!r}?" if near else ""
                     known = "the known settings are " + ", ".join(cls.model_fields)
                     shown = secrets.redact(f"{str(key)!r}")
-                    raise ValueError(f"unknown setting {shown}; {hint or known}")
+                    message = f"unknown setting {shown}; {hint or known}"
+                    raise UnknownSettingError(message, str(key), near[0] if near else "")
         return data
 
     @field_validator("*", mode="after")

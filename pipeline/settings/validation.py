@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from stagecraft.common import secrets
 from stagecraft.common.errors import setting_error
+from stagecraft.common.settings import UnknownSettingError
 from stagecraft.pipeline.settings import overrides as settings_overrides
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
@@ -141,7 +142,12 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
         if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
             text = repr(settings_overrides.shown_value(path, value))
             message += f" (given: {settings_overrides.shortened(text)})"
-        yield _Problem(path, message, ".".join(path))
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, UnknownSettingError):
+            named = ".".join([*path, secrets.redact(cause.key)])
+            yield _Problem(path, message, named, cause.near)
+        else:
+            yield _Problem(path, message, ".".join(path))
 
 
 def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) -> None:

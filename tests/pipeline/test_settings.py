@@ -60,8 +60,8 @@ def test_augment_takes_lists_words_and_booleans(given, parsed):
 @pytest.mark.parametrize(
     ("overrides", "setting", "use"),
     [
-        (["train.stps=5"], "train", ""),
-        (["trian.steps=5"], "", ""),
+        (["train.stps=5"], "train.stps", "steps"),
+        (["trian.steps=5"], "trian", "train"),
         (["train.steps=0"], "train.steps", ""),
         (["train.augment=mixupp"], "train.augment", "mixup"),
         (["train.batch_size=many"], "train.batch_size", ""),
