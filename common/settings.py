@@ -11,7 +11,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -48,6 +48,9 @@ class Settings(BaseModel):
     )
     """How to pass credentials instead of in an address."""
 
+    is_recorded: ClassVar[bool] = False
+    """Whether ML Metadata records all values: then mappings have no credentials, either."""
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, data: Any) -> Any:
@@ -65,12 +68,17 @@ class Settings(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _refuse_everywhere(cls, value: Any) -> Any:
-        for item in _leaves(value):
+        for item in _leaves(value) if cls.is_recorded else _items(value):
             if isinstance(item, int) and abs(item) > LARGEST:
                 raise ValueError("expected less than 2^63")
             if isinstance(item, str):
                 secrets.refuse_in_address(item, cls.credentials_advice)
         return value
+
+
+def _items(value: Any) -> Sequence[Any]:
+    """A value, or the items of a list."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

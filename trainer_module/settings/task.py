@@ -15,6 +15,8 @@ from stagecraft.trainer_module import registries
 class TaskSettings(Settings):
     """The task that is learned (``task:``)."""
 
+    is_recorded = True
+
     name: str = Field(
         "pictures",
         description="what the model learns: one of these tasks, or your own task as "

@@ -24,6 +24,8 @@ DEFAULT_EPOCHS = 10.0
 class TrainSettings(Settings):
     """Model, optimizer and data (``train:``)."""
 
+    is_recorded = True
+
     model: str = Field(
         "cnn",
         description="a model of one of these families, or package.module:function returning a "

@@ -88,5 +88,7 @@ def test_list(parity):
         ("--data", "/no/such/archive.tar.gz"),
     ],
 )
-def test_errors(refused, arguments):
-    assert refused("parity", *arguments)["equal"] is False
+def test_errors(stagecraft, refused, arguments):
+    error = refused("parity", *arguments)
+    answer = stagecraft("parity", *arguments, "--json", fake=["kill"]).last_line
+    assert answer == {"equal": False, "error": error} | answer
