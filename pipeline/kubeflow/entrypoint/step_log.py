@@ -67,7 +67,7 @@ def holding_stderr() -> Iterator[None]:
             os.dup2(stderr, 2)
             faulthandler.disable()
             if was_enabled:
-                faulthandler.enable()
+                faulthandler.enable(2)  # sys.stderr may be no file, such as a notebook's
 
 
 def _concerns_user(record: logging.LogRecord) -> bool:
