@@ -11,7 +11,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -68,7 +68,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _refuse_everywhere(cls, value: Any) -> Any:
-        for item in _leaves(value) if cls.is_recorded else _items(value):
+        for item in _leaves(value, in_mappings=cls.is_recorded):
             if isinstance(item, int) and abs(item) > LARGEST:
                 raise ValueError("expected less than 2^63")
             if isinstance(item, str):
@@ -76,16 +76,13 @@ class Settings(BaseModel):
         return value
 
 
-def _items(value: Any) -> Sequence[Any]:
-    """A value, or the items of a list."""
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """A value, or the keys and values of a mapping and the items of a list, at any depth."""
-    if isinstance(value, (dict, list, tuple)):
-        for item in (*value, *value.values()) if isinstance(value, dict) else value:
-            yield from _leaves(item)
+def _leaves(value: Any, *, in_mappings: bool) -> Iterator[Any]:
+    """A value, or the items of a list and the keys and values of a mapping, at any depth."""
+    if isinstance(value, dict):
+        value = (*value, *value.values()) if in_mappings else ()
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item, in_mappings=in_mappings)
     else:
         yield value
 
@@ -123,7 +120,7 @@ def mapping(setting: str, value: Any) -> dict[str, Any]:
     return dict(parsed)
 
 
-def names(setting: str, value: Any, example: str) -> tuple[str, ...]:
+def names(setting: str, value: Any, example: str = "NAME") -> tuple[str, ...]:
     """Names, from a list, its JSON, or a text that separates them by commas.
 
     Args:

@@ -155,7 +155,7 @@ class ExamplesTask(Task):
         return _needed(self._transform_graph, self._features or ())
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
-        """None: the model's function knows its inputs."""
+        """No arguments: the model's function knows its inputs."""
         return {}
 
     def input_specs(self, arguments: ModelArguments) -> Nest:

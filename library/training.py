@@ -243,7 +243,7 @@ class Prepared(NamedTuple):
     """A training that can begin."""
 
     fn_args: types.SimpleNamespace
-    """What ``run_fn`` reads; JSON can hold it."""
+    """The arguments that ``run_fn`` reads; JSON can hold it."""
     settings: TrainingSettings
     given: Sequence[str]
     """Names of objects for other processes."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.common.registry import Entry, Registry, UnknownNameError
+from stagecraft.common.settings import names
 
 
 def _registry(base: str, setting: str, folder: str, group: str, more: str = "") -> Registry:
@@ -103,13 +104,13 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def augmentations(names: Sequence[str]) -> tuple[str, ...]:
+def augmentations(given: Sequence[str]) -> tuple[str, ...]:
     """Names of ``train.augment`` in the order of application.
 
     Raises:
         SettingError: there is no such augmentation, or two exclude each other.
     """
-    entries = {AUGMENTATIONS.get(name) for name in names}
+    entries = {AUGMENTATIONS.get(name) for name in given}
     found = [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
     mixing = sorted(entry.name for entry in entries if entry.mixes)
     if len(mixing) > 1:
@@ -199,7 +200,9 @@ def code(flat: Mapping[str, Any]) -> list[str]:
     if ":" in str(name := flat.get("task_name", "")):
         modules.add(str(name).partition(":")[0])
     callbacks = flat.get("train_callbacks")
-    return sorted(modules | {*(_names(callbacks) if isinstance(callbacks, str) else ())})
+    return sorted(
+        modules | {*(names("train.callbacks", callbacks) if isinstance(callbacks, str) else ())}
+    )
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
@@ -218,9 +221,4 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         elif registry is LOSSES:
             yield from (registry.get(name) for name in losses(value).values())
         else:
-            yield from (registry.get(name) for name in _names(value) if name != "none")
-
-
-def _names(text: str) -> list[str]:
-    """Names in a flat setting: JSON, or separated by commas."""
-    return json.loads(text) if text.startswith("[") else text.split(",")
+            yield from (registry.get(each) for each in names(setting, value) if each != "none")

@@ -18,7 +18,6 @@ from tfx.utils import io_utils, path_utils
 
 from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
-from stagecraft.common.settings import structured
 from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
@@ -256,8 +255,5 @@ def _settings(text: str, trained: Training | None) -> str:
     for name, value in trained.record["settings"].items():
         if value != default.get(name):
             section, _, field = name.partition("_")
-            outer = TrainingSettings.model_fields[section].annotation
-            known = outer.model_fields.get(field)  # type: ignore[union-attr]
-            kind = known.annotation if known else str
-            tree.setdefault(section, {})[field] = structured(value, kind)
+            tree.setdefault(section, {})[field] = TrainingSettings.parsed(name, value)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

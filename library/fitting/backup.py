@@ -36,7 +36,7 @@ class Backup:
         self.earlier: dict[str, Any] = {"epoch": [], "history": {}}
         """Epochs so far, with those of earlier calls, as ``keras.callbacks.History`` has them."""
         self._training: dict[str, Any] = {}
-        """What has to be equal for a training to go on."""
+        """Properties that have to be equal for a training to go on."""
 
     def around(self, callbacks: Sequence[Any]) -> list[Any]:
         """The callbacks of a call of ``fit``: state is read before them, and written after them."""

@@ -102,7 +102,7 @@ class Server:
         self._lock = threading.Lock()
         self._closing = False
         self.error: Exception | None = None
-        """What the dataset raised."""
+        """The exception that the dataset raised."""
 
     def __enter__(self) -> Server:
         self._folder = tempfile.mkdtemp(prefix="stagecraft-")

@@ -33,7 +33,7 @@ class Work:
     model: Any
     """A Keras model, or a function that builds one."""
     parallel: ParallelSettings | None
-    """None: that of the model."""
+    """The topology; None: that of the model."""
     compiled: Mapping[str, Any]
     """Arguments of ``compile``; empty: the model is compiled."""
     seed: int | None

@@ -33,7 +33,7 @@ class Optimizer:
     """Makes an optimizer by class and configuration; called by ``train.optimizer``."""
 
     decays_all_weights = True
-    """As Keras: weight decay is not for kernels alone."""
+    """Applies weight decay as Keras does: not to kernels alone."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, config: Mapping[str, Any]):
         self._kind, self._config = type(optimizer), dict(config)

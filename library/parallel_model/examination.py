@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
     whole: Outcome
     again: Outcome
-    """As ``whole``: differs where random numbers are not Keras's."""
+    """A second time ``whole``: differs where random numbers are not Keras's."""
     divided: Outcome
     before: dict[str, Any]
     """Id of an assigned variable -> its value before."""

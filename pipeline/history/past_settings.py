@@ -13,7 +13,6 @@ import yaml
 from pydantic import BaseModel
 
 from stagecraft.common import secrets
-from stagecraft.common.settings import structured
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.pipeline.settings.data import EXAMPLE_GEN
@@ -101,5 +100,5 @@ def _training(properties: Properties) -> Flat:
             if value is None and field.default in (None, (), {}):  # ML Metadata leaves it out
                 settings[f"{section}.{name}"] = unset[f"{section}.{name}"]
             elif value is not None:
-                settings[f"{section}.{name}"] = structured(value, field.annotation)
+                settings[f"{section}.{name}"] = TrainingSettings.parsed(f"{section}_{name}", value)
     return settings

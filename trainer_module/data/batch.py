@@ -16,9 +16,9 @@ class Batch(NamedTuple):
     """The input of a step. All tensors have the batch as first dimension."""
 
     inputs: Nest
-    """What the model is called with; pictures: float32 ``[batch, height, width, channels]``."""
+    """Inputs of the model; pictures: float32 ``[batch, height, width, channels]``."""
     targets: Nest
-    """What the loss compares the outputs with; classes: int64 ``[batch]``."""
+    """Targets of the loss; classes: int64 ``[batch]``."""
     weights: tf.Tensor
     """float32 ``[batch]``: the weight of each example; 0 is padding."""
 

@@ -84,7 +84,7 @@ class ReplicaPipeline:
         self._divisors = parts, settings.train.batch_size
         """Of the penalty and of the sum over the examples: the quotients are parts of the loss."""
         self._traces = traces if _shares_traces(parallel) else None
-        """None: each pass has its own ops."""
+        """The traces; None: each pass has its own ops."""
         self._device_type = tf.DeviceSpec.from_string(stages[0].device).device_type
         self.passes_back: list[list[bool]] = []
         """Per stage: whether the stage before it needs the gradient of each of its inputs."""

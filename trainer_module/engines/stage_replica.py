@@ -61,7 +61,7 @@ class StageReplica:
         """
         self.stage, self.shard = stage, shard
         self.trainable = [each for each in stage.trainable if _shard(each) == shard]
-        """What of ``Stage.trainable`` this shard uses."""
+        """The part of ``Stage.trainable`` that this shard uses."""
         variables = [*self.trainable, *(v for v in stage.state if _shard(v) == shard)]
         self._replica, self._divided = replica, divided
         self._train = train

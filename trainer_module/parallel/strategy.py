@@ -63,7 +63,7 @@ class Strategy(Capabilities):
     """Name of the traffic in ``stagecraft plan``."""
 
     traffic_description = "the all-reduce of gradients"
-    """As what limits a step."""
+    """The name as a limit of a step."""
 
     fidelity = "Each step computes the same as one device."
     """Sentence of a report."""

@@ -101,7 +101,7 @@ class Cluster(NamedTuple):
     devices: int
     """Of each host."""
     accelerator: Accelerator | None
-    """None: a number of devices as this machine has them."""
+    """The accelerator; None: a number of devices as this machine has them."""
 
 
 def parse_cluster(text: str, setting: str = "--devices") -> Cluster:

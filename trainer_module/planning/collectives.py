@@ -46,7 +46,7 @@ class Links(NamedTuple):
     host_latency: float = 0.0
     """The same between hosts."""
     shards: float = math.inf
-    """As ``devices``, for what shards exchange where that is not known: they exchange so much that
+    """The same, for what shards exchange where that is not known: they exchange so much that
     free copies would make them look best."""
 
     @property

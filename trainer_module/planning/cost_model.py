@@ -65,7 +65,7 @@ class CostModel:
         self.settings = settings
         self.pieces, self.links, self.memory = pieces, links, memory
         self.degrees = Degrees.of(settings.parallel)
-        """Those of the settings."""
+        """Degrees of the settings."""
         remat, first = settings.parallel.remat, first_trained(pieces)
         self._times = [
             Times(each.forward, each.backward - remat * each.forward if index >= first else 0.0)

@@ -42,7 +42,7 @@ class Goodput:
     useful: float
     """Steps at the speed of the plan that a checkpoint kept."""
     stragglers: float
-    """What steps wait for their slowest replica, besides."""
+    """Seconds for which steps wait for their slowest replica, besides."""
     checkpoints: float
     lost: float
     """Work after the last checkpoint before a failure."""

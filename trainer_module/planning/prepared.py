@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
     times: str
     """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     memory_source: str
-    """What limits the memory: a setting, or a device."""
+    """The limit of the memory: a setting, or a device."""
 
 
 def prepare(

@@ -157,6 +157,14 @@ class TrainingSettings(Settings):
         }
 
     @classmethod
+    def parsed(cls, name: str, value: Any) -> Any:
+        """A flat value of one setting as YAML has it; that of an unknown setting stays."""
+        section, _, field = name.partition("_")
+        outer = cls.model_fields.get(section)
+        known = outer.annotation.model_fields.get(field) if outer else None  # type: ignore[union-attr]
+        return settings.structured(value, known.annotation) if known else value
+
+    @classmethod
     def from_flat(cls, flat: dict[str, Any]) -> TrainingSettings:
         """The inverse of :meth:`flat`. Raises pydantic's ValidationError on bad values."""
         nested: dict[str, dict[str, Any]] = {section: {} for section in cls.model_fields}

@@ -55,7 +55,7 @@ class Task:
     spec: dict[str, Any]
     dag: Dag
     component: Component | None
-    """None: the component does not exist."""
+    """The component; None: it does not exist."""
 
     @property
     def location(self) -> str:

@@ -44,7 +44,7 @@ class Task(Entry):
     undefined in each evaluation, the loss chooses, and the Evaluator blesses no model."""
 
     noun = "examples"
-    """What people call the examples."""
+    """The word by which people call the examples."""
 
     class_label: str | None = None
     """Raw feature with the number of the class, if the exported model's ``probabilities`` are those

@@ -99,7 +99,7 @@ class Grid(Strategy):
         return topology.workers > 1
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
-        """None; between workers, starts the server that collectives go through."""
+        """Nothing to connect; between workers, starts the server that collectives go through."""
         if topology.workers > 1:
             import tensorflow as tf
 

@@ -32,7 +32,7 @@ class Resolved(NamedTuple):
 
     settings: TrainingSettings
     found: Found | None
-    """None: the settings name the strategy, or a checkpoint had the topology."""
+    """The search; None: the settings name the strategy, or a checkpoint had the topology."""
 
 
 def resolved(

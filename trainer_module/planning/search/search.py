@@ -336,7 +336,7 @@ class Least(NamedTuple):
     total: float
     """Forward and backward pass of all pieces."""
     piece: float
-    """Those of the slowest piece."""
+    """The passes of the slowest piece."""
     forward_share: float
     """The largest share of the forward pass in the time of a piece."""
 
