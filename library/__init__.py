@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from stagecraft.fitting.engine import TrainingEngine as TrainingEngine, engine as engine
     from stagecraft.fitting.fit import fit as fit
     from stagecraft.fitting.history import History as History
-    from stagecraft.fitting.parity import ParityReport as ParityReport, check_parity as check_parity
-    from stagecraft.fitting.plan import Plan as Plan, plan as plan
+    from stagecraft.fitting.parity import check_parity as check_parity
+    from stagecraft.fitting.plan import plan as plan
     from stagecraft.parallel_model.session import parallelize as parallelize
     from stagecraft.parallel_model.workers import connect as connect
     from stagecraft.topology import Parallel as Parallel, virtual_devices as virtual_devices
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks.metric import Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Task as Task
     from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon as Muon
+    from stagecraft.trainer_module.parity.report import ParityReport as ParityReport
+    from stagecraft.trainer_module.planning.plan import Plan as Plan
     from stagecraft.training import train as train
     from stagecraft.tuning import tuner_fn as tuner_fn
 

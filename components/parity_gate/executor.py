@@ -23,10 +23,10 @@ from stagecraft.components.metadata import manifest
 from stagecraft.components.parity_gate.layout import JSON, MARKDOWN
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import batch, input_data
-from stagecraft.trainer_module.parity import cases, report
+from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
-from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.parity.report import ParityReport, Row
 
 BATCHES = 8  # batches of the split train that the steps repeat
 
@@ -100,7 +100,7 @@ def _write(output_dict: Artifacts, rows: list[Row]) -> None:
     artifact.set_string_custom_property("verdict", verdict)
     fileio.makedirs(artifact.uri)
     table = {"verdict": verdict, "topologies": [row.as_json() for row in rows]}
-    text = report.markdown(rows) if rows else f"{verdict}\n"
+    text = ParityReport(tuple(rows)).markdown() if rows else f"{verdict}\n"
     for name, content in ((JSON, json.dumps(table, indent=2) + "\n"), (MARKDOWN, text)):
         with fileio.open(os.path.join(artifact.uri, name), "w") as file:
             file.write(content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,8 @@ from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.parity import criteria, report, tolerances
-from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.parity import criteria, tolerances
+from stagecraft.trainer_module.parity.report import ParityReport, Row
 from stagecraft.trainer_module.settings import ParallelSettings
 
 STEPS = 8
@@ -31,39 +30,6 @@ _ROUNDING = {"float64": 2.0**-50, "float32": 2.0**-21, "float16": 2.0**-8, "bflo
 """Relative error of a weight that one rounding of each example leaves, by dtype."""
 
 _DISTURBED = 2.0**-48
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class ParityReport:
-    """The comparison of a topology with one device; true if they compute the same."""
-
-    rows: tuple[Row, ...]
-    """A row for each topology: differences, tolerances, verdict."""
-
-    def __bool__(self) -> bool:
-        return all(row.equal for row in self.rows)
-
-    def __str__(self) -> str:
-        reasons = [f"{row.topology}: {row.reason}" for row in self.rows if not row.equal]
-        notes = [f"{row.topology}: {row.note}" for row in self.rows if row.note]
-        return "\n".join([report.text(self.rows), *reasons, *notes])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        lines = [report.HEADER, *(row.cells() for row in self.rows)]
-        kinds = ["th", *["td"] * len(self.rows)]
-        rows = "".join(
-            f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in line)}</tr>"
-            for kind, line in zip(kinds, lines, strict=True)
-        )
-        reasons = "".join(
-            f"<p>{html.escape(f'{row.topology}: {row.reason}')}</p>"
-            for row in self.rows
-            if not row.equal
-        )
-        return f"<table>{rows}</table>{reasons}"
 
 
 def check_parity(

@@ -3,71 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import html
 from typing import Any
 
 import keras
 
 from stagecraft import process_state
-from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError
 from stagecraft.fitting.work import settings
 from stagecraft.parallel_model import session
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.partition import blank
-from stagecraft.trainer_module.planning import accelerators, plan_text, planner
-from stagecraft.trainer_module.planning.plan import Plan as Costs, StagePlan
-from stagecraft.trainer_module.planning.search import automatic
+from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
+from stagecraft.trainer_module.planning.plan import Plan
+from stagecraft.trainer_module.planning.target import Target
 from stagecraft.trainer_module.settings import ParallelSettings
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Plan:
-    """A topology and its predicted costs; a table in a terminal and in a notebook."""
-
-    costs: Costs
-    """All numbers."""
-
-    @property
-    def cuts(self) -> list[str]:
-        """The last layer of each stage except the final one, as ``Parallel(cuts=…)`` has them."""
-        return self.costs.cuts
-
-    @property
-    def stages(self) -> list[StagePlan]:
-        """Layers, parameters and costs of each stage."""
-        return self.costs.stages
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds of a step; None if the plan counts operations."""
-        return self.costs.step_seconds
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes on the device that needs the most."""
-        return max(stage.memory_bytes for stage in self.costs.stages)
-
-    @property
-    def speedup(self) -> float:
-        """Speed-up over one device."""
-        return self.costs.speedup
-
-    @property
-    def bubble(self) -> float:
-        """Share of the time in which the devices of equal stages wait for microbatches."""
-        return self.costs.bubble
-
-    def __str__(self) -> str:
-        return plan_text.plan_text(self.costs)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def plan(
@@ -78,7 +27,7 @@ def plan(
     batch_size: int = 32,
     optimizer: Any = "adam",
     input_shape: Any = None,
-    network_gbit: float = accelerators.NETWORK_GBIT,
+    network_gbit: float = NETWORK_GBIT,
 ) -> Plan:
     """Cuts a model into the stages of a topology, and estimates a step of its training.
 
@@ -98,35 +47,13 @@ def plan(
             the memory of its device.
     """
     session.check_type(parallel)
+    target = Target(None if devices is None else str(devices), "devices=")
     with process_state.restored():
-        built = _built(model, input_shape, parallel.costs)
-        wanted = settings(parallel, batch_size, optimizer)
-        accelerator = None
-        if devices is not None:
-            count, accelerator = accelerators.parse(str(devices), "devices")
-            available = [f"{accelerator.name}:{index}" for index in range(count)]
-            if capabilities(parallel.strategy).resolves:
-                wanted = automatic.search(
-                    built, wanted, hosts=1, devices=count, accelerator=accelerator
-                ).settings
-            chosen = _first(available, wanted.parallel)
-        else:
-            wanted = automatic.resolved(wanted, lambda: built).settings
-            if capabilities(wanted.parallel.strategy).remote_devices:
-                chosen = list(topology.resolve(wanted.parallel).devices)
-            else:
-                topology.configure_devices(wanted.parallel)
-                chosen = list(topology.choose(wanted.parallel))
-            available = topology.available(wanted.parallel)
-        costs = planner.make_plan(
-            built,
-            wanted,
-            chosen,
-            available=len(available),
-            accelerator=accelerator,
+        return target.plan(
+            lambda: _built(model, input_shape, parallel.costs),
+            settings(parallel, batch_size, optimizer),
             network_gbit=network_gbit,
         )
-    return Plan(costs)
 
 
 def _built(model: Any, input_shape: Any, costs: str) -> Any:
@@ -148,18 +75,3 @@ def _built(model: Any, input_shape: Any, costs: str) -> Any:
     if model_graph.are_open(model_graph.of(built)):
         model_graph.note_sizes(built, input_shape)
     return built
-
-
-def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
-    """The first devices, as many as one worker needs."""
-    needed = parallel.devices_per_worker
-    if needed <= len(available):
-        return available[:needed]
-    name = available[0].partition(":")[0]
-    raise UserError(
-        f"devices: {len(available)}x{name} are fewer than the {needed} devices that each worker "
-        f"needs; use devices={needed}x{name}",
-        setting="devices",
-        value=len(available),
-        suggestion=f"devices={needed}x{name}",
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import html
 from typing import Any
 
 from stagecraft.common.text import columns
@@ -115,15 +115,44 @@ class Row:
         }
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A table, then the reasons for differences and the limits of comparisons."""
-    lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    reasons = [f"* {row.topology}: {row.reason}" for row in rows if not row.equal]
-    reasons += [f"* {row.topology}: {row.note}" for row in rows if row.note]
-    return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
+@dataclasses.dataclass(frozen=True, repr=False)
+class ParityReport:
+    """The comparison of topologies with one device; true if all compute the same."""
 
+    rows: tuple[Row, ...]
+    """A row for each topology: differences, tolerances, verdict."""
 
-def text(rows: Sequence[Row]) -> str:
-    """The table alone, in columns."""
-    return columns([HEADER, *(row.cells() for row in rows)])
+    def __bool__(self) -> bool:
+        return all(row.equal for row in self.rows)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Reasons for differences, then limits of comparisons, each with its topology."""
+        reasons = [f"{row.topology}: {row.reason}" for row in self.rows if not row.equal]
+        return [*reasons, *(f"{row.topology}: {row.note}" for row in self.rows if row.note)]
+
+    def table(self) -> str:
+        """The rows in columns."""
+        return columns([HEADER, *(row.cells() for row in self.rows)])
+
+    def __str__(self) -> str:
+        return "\n".join([self.table(), *self.remarks])
+
+    __repr__ = __str__
+
+    def markdown(self) -> str:
+        """The table, then the remarks as a list."""
+        lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in self.rows)]
+        table = [f"| {' | '.join(line)} |" for line in lines]
+        remarks = [f"* {each}" for each in self.remarks]
+        return "\n".join([*table, *([""] if remarks else []), *remarks]) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The table and the remarks for notebooks."""
+        lines = [HEADER, *(row.cells() for row in self.rows)]
+        rows = "".join(
+            f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in line)}</tr>"
+            for kind, line in zip(["th", *["td"] * len(self.rows)], lines, strict=True)
+        )
+        remarks = "".join(f"<p>{html.escape(each)}</p>" for each in self.remarks)
+        return f"<table>{rows}</table>{remarks}"

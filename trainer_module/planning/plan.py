@@ -1,8 +1,21 @@
-"""A topology and its predicted costs, as data. Imports no TensorFlow."""
+"""A topology and its predicted costs, as data and as text. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
+import html
+
+from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.pipeline_parallel import schedule
+
+_WIDEST = 100
+
+_TIMES = {
+    "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
+    "use --measure or --devices for seconds",
+    "peak": "from published rates, and the share of them that published trainings reach",
+    "measured": "measured on this machine, each kind of layer by itself",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +79,9 @@ class Suggestion:
     """Speed-up over one device."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Plan:
-    """A topology and its predicted costs."""
+    """A topology and its predicted costs; a table in a terminal and in a notebook."""
 
     model: str
     strategy: str
@@ -114,3 +127,178 @@ class Plan:
     def stage_count(self) -> int:
         """Number of stages of a replica; each has the devices of its shards."""
         return len(self.devices[0]) // self.shards
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes on the device that needs the most."""
+        count = self.stage_count
+        needs = [[each.memory_bytes for each in self.stages[at::count]] for at in range(count)]
+        return max(map(sum, needs))
+
+    def __str__(self) -> str:
+        """The text that ``stagecraft plan`` prints."""
+        paragraphs = [
+            _heading(self),
+            "\n".join(_replica(self, number) for number in range(len(self.devices))),
+            _table(self),
+            _diagram(self) if len(self.stages) > 1 or self.microbatches > 1 else "",
+            _figures(self),
+        ]
+        return "\n\n".join(filter(None, paragraphs))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The text for notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _replica(plan: Plan, number: int) -> str:
+    devices, count = plan.devices[number], plan.shards
+    stages = ["+".join(devices[at : at + count]) for at in range(0, len(devices), count)]
+    return f"replica {number}  {' → '.join(stages)}"
+
+
+def _heading(plan: Plan) -> str:
+    replicas = len(plan.devices)
+    examples = f"{plan.batch_size:,} examples a step"
+    if plan.accumulate > 1:
+        examples += f", in {plan.accumulate} accumulation steps"
+    if plan.microbatches > 1:
+        examples += f", in {plan.microbatches} microbatches of {plan.microbatch_size:,}"
+    grid = f"{replicas} × {plan.stage_count} (replicas × stages)"
+    if plan.shards > 1:
+        grid = f"{replicas} × {plan.stage_count} × {plan.shards} (replicas × stages × shards)"
+    if plan.workers > 1:
+        grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
+    return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
+
+
+def _table(plan: Plan) -> str:
+    seconds = plan.stages[0].forward_seconds is not None
+    names = ["stage", "layers", "", "parameters", "MFLOP", "activations", "memory", "time share"]
+    rows = [[*names, *(["forward", "backward"] if seconds else [])]]
+    devices = plan.stage_count
+    for number, stage in enumerate(plan.stages):
+        rows.append(
+            [
+                str(number % devices)
+                + (f".{number // devices}" if plan.virtual_stages > 1 else ""),
+                str(stage.layers),
+                f"{stage.first} … {stage.last}",
+                f"{stage.parameters:,}",
+                f"{stage.flops / 1e6:,.1f}",
+                size_text(stage.activation_bytes),
+                size_text(stage.memory_bytes),
+                f"{stage.share:.0%}",
+            ]
+        )
+        if stage.forward_seconds is not None and stage.backward_seconds is not None:
+            rows[-1] += [time_text(stage.forward_seconds), time_text(stage.backward_seconds)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            text.ljust(width) if column == 2 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    legend = "MFLOP (forward pass) and activations: per example; memory: peak of the device"
+    if plan.shards > 1:
+        legend = legend.replace("the device", "the stage's first device")
+    if plan.virtual_stages > 1:
+        legend = legend.replace("peak of the device", "peak of the part; a device needs their sum")
+        legend = f"stage S.V: virtual stage V on the device of stage S; {legend}"
+    return "\n".join([*lines, legend + ("; times: per microbatch" if seconds else "")])
+
+
+def _diagram(plan: Plan) -> str:
+    stages, parts = plan.stage_count, len(plan.stages)
+    order = plan.microbatch_schedule
+    orders = schedule.passes(order, plan.microbatches, stages, plan.virtual_stages)
+    slots = schedule.timetable(orders, [1.0] * parts, [2.0] * parts)
+    lines = [
+        line if len(line) <= _WIDEST else line[: _WIDEST - 2] + " …"
+        for line in schedule.picture(slots, stages).splitlines()
+    ]
+    return "\n".join([f"{order}, drawn with equal stages:", *lines])
+
+
+def _figures(plan: Plan) -> str:
+    stages, microbatches = plan.stage_count, plan.microbatches
+    used = strategy.find(plan.strategy)
+    lines = [f"times         {_TIMES[plan.times]}"]
+    if plan.step_seconds is not None:
+        rate = plan.batch_size / plan.step_seconds
+        if not used.in_step:  # each step is one worker's
+            rate *= plan.workers
+        lines.append(f"step          {time_text(plan.step_seconds)}, {rate:,.0f} examples/s")
+    if plan.all_reduce_seconds:
+        lines.append(f"{used.traffic_name:13} {time_text(plan.all_reduce_seconds)} of it")
+        if plan.network_gbit:
+            lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
+    if plan.shards > 1:
+        divided = sum(stage.split_parameters for stage in plan.stages)
+        share = divided / max(1, sum(stage.parameters for stage in plan.stages))
+        sent = size_text(sum(stage.shard_bytes for stage in plan.stages))
+        lines.append(
+            f"shards        {plan.shards} devices for each stage divide {share:.1%} of the "
+            f"parameters; in a forward pass, {sent} per example go to or from each other device"
+        )
+    if plan.tied:
+        weights = ", ".join(
+            f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied
+        )
+        size = size_text(sum(tied.bytes for tied in plan.tied))
+        lines.append(f"tied weights  {weights}: {size} between stages in each step")
+    if stages > 1:
+        several = plan.virtual_stages > 1
+        virtual, given = ("V * ", f", V = {plan.virtual_stages}") if several else ("", "")
+        lines.append(
+            f"bubble        {plan.bubble:.1%} = (K - 1) / ({virtual}M + K - 1), K = {stages}, M = "
+            f"{microbatches}{given}; {plan.idle:.1%} with these stages"
+        )
+    lines.append(f"speed-up      {plan.speedup:.2f} over one device (at most {plan.ideal_speedup})")
+    if stages > 1:
+        lines[-1] += f", {plan.speedup_over_naive:.2f} over stages without microbatches"
+    alone = len(plan.devices) == plan.workers == 1
+    if plan.all_reduce_seconds is None and not alone:
+        lines[-1] += "; without the all-reduce"
+    lines.append(f"limited by    {plan.limit}")
+    if plan.suggestion:
+        better = plan.suggestion
+        now = {
+            "strategy": plan.strategy,
+            "replicas": len(plan.devices),
+            "stages": stages,
+            "microbatches": microbatches,
+            "virtual_stages": plan.virtual_stages,
+            "cuts": plan.cuts_asked,
+        }
+        changes = [
+            f"parallel.{name}: {getattr(better, name)}"
+            for name, value in now.items()
+            if getattr(better, name) != value
+        ]
+        lines.append(
+            f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
+            f"{size_text(better.memory_bytes)} on each"
+        )
+        if better.replicas > 1 and plan.times != "peak":
+            lines[-1] += "; without its all-reduce"
+    return "\n".join(lines)
+
+
+def size_text(count: float) -> str:
+    """A number of bytes."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def time_text(seconds: float) -> str:
+    """A time in its unit."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

@@ -66,7 +66,8 @@ def parity(
     """
     started = time.monotonic()
     from stagecraft.pipeline.checks import early_checks
-    from stagecraft.trainer_module.parity import cases, report
+    from stagecraft.trainer_module.parity import cases
+    from stagecraft.trainer_module.parity.report import ParityReport
 
     settings = options.load_settings(config, overrides, data)
     early_checks.check_data(settings)
@@ -87,14 +88,13 @@ def parity(
 
     folder, failed = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-")), False
     try:
-        rows = check_topologies(settings, chosen, folder, stderr=as_json)
-        failed = any(row.cause is not None for row in rows)
+        report = ParityReport(tuple(check_topologies(settings, chosen, folder, stderr=as_json)))
+        failed = any(row.cause is not None for row in report.rows)
     finally:
         if not failed:
             shutil.rmtree(folder)
-    equal = all(row.equal for row in rows)
-    console.say(report.text(rows), stderr=as_json)
-    for row in rows:
+    console.say(report.table(), stderr=as_json)
+    for row in report.rows:
         if not row.equal:
             console.error(f"{row.topology}: {row.reason}")
         if row.note:
@@ -104,12 +104,12 @@ def parity(
     if as_json:
         console.say_json(
             {
-                "equal": equal,
+                "equal": bool(report),
                 "seconds": round(time.monotonic() - started, 2),
-                "topologies": [row.as_json() for row in rows],
+                "topologies": [row.as_json() for row in report.rows],
             }
         )
-    return 0 if equal else 1
+    return 0 if report else 1
 
 
 def check_topologies(

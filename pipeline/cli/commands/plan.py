@@ -15,13 +15,15 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
 from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
+from stagecraft.trainer_module.planning.target import Target
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
+    import keras
+
     from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.trainer_module.planning.goodput import Goodput
     from stagecraft.trainer_module.planning.plan import Plan
-    from stagecraft.trainer_module.settings import ParallelSettings
 
 
 @click.command(cls=Command, short_help="Estimate the cost of a topology, without training.")
@@ -126,10 +128,7 @@ def plan(
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)
     settings = options.load_settings(config, (*overrides, *more))
     result, notes = _plan(settings, devices, network)
-
-    from stagecraft.trainer_module.planning.plan_text import plan_text
-
-    console.say(plan_text(result), stderr=as_json)
+    console.say(str(result), stderr=as_json)
     of_hosts = months.simulate(result)
     if of_hosts:
         from stagecraft.pipeline.cli.terminal.goodput_text import goodput_text
@@ -176,69 +175,23 @@ def _plan(
 ) -> tuple[Plan, list[str]]:
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
-    from stagecraft.trainer_module.parallel.rules import capabilities
-    from stagecraft.trainer_module.planning import accelerators
 
     early_checks.check_model(settings)
-    parallel, accelerator = settings.parallel, None
-    resolves = capabilities(parallel.strategy).resolves
-    if named_devices:
-        count, accelerator = accelerators.parse(named_devices)
-        available = [f"{accelerator.name}:{index}" for index in range(count)]
-        devices = [] if resolves else _first(available, parallel)
+    target = Target(named_devices, "--devices ")
+    target.check(settings.parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
     with fast_imports():
         from stagecraft.pipeline.checks import preflight
         from stagecraft.pipeline.cli.terminal.run_view import progress_bar
-        from stagecraft.trainer_module.parallel import topology
-        from stagecraft.trainer_module.planning import planner
-        from stagecraft.trainer_module.planning.search import automatic
 
-    if accelerator is None:
-        if capabilities(parallel.strategy).remote_devices:
-            devices = list(topology.resolve(parallel).devices)
-        else:  # the devices of one worker; the plan needs no other
-            topology.configure_devices(parallel)
-            devices = [] if resolves else list(topology.choose(parallel))
-        available = list(parallel.device_names) or topology.available(parallel)
-    model, notes = preflight.build(settings)
+    notes: list[str] = []
+
+    def build() -> keras.Model:
+        model, of_model = preflight.build(settings)
+        notes.extend(of_model)
+        return model
+
     with progress_bar("timing the model's layers", stderr=True) as on_progress:
-        if resolves:
-            chosen = automatic.search(
-                model,
-                settings,
-                hosts=1,
-                devices=len(available),
-                device=available[0],
-                accelerator=accelerator,
-                on_progress=on_progress,
-            )
-            settings = settings.model_copy(update={"parallel": chosen.settings.parallel})
-            devices = _first(available, settings.parallel)
-        result = planner.make_plan(
-            model,
-            settings,
-            devices,
-            available=len(available),
-            accelerator=accelerator,
-            network_gbit=network_gbit,
-            on_progress=on_progress,
-        )
+        result = target.plan(build, settings, network_gbit=network_gbit, on_progress=on_progress)
     return result, notes
-
-
-def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
-    """The first devices, as many as one worker needs."""
-    needed = parallel.devices_per_worker
-    if needed > len(available):
-        name = available[0].partition(":")[0]
-        raise UserError(
-            f"--devices: parallel.replicas: {parallel.replicas} × parallel.stages: "
-            f"{parallel.stages} × parallel.shards: {parallel.shards} need {needed} devices for "
-            f"each worker, but --devices has {len(available)}; use --devices {needed}x{name}",
-            setting="--devices",
-            value=len(available),
-            suggestion=f"--devices {needed}x{name}",
-        )
-    return available[:needed]

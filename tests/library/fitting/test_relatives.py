@@ -111,16 +111,16 @@ def test_a_plan(model):
     parallel = sc.Parallel(strategy="grid", stages=2, microbatches=4)
     found = sc.plan(model, parallel, "2xT4-16GB", batch_size=64)
     assert len(found.stages) == 2 and len(found.cuts) == 1
-    assert found.seconds > 0 and found.memory_bytes > 0 and 0 < found.speedup < 2
+    assert found.step_seconds > 0 and found.memory_bytes > 0 and 0 < found.speedup < 2
     assert found.bubble == pytest.approx(1 / 5)
     assert "T4-16GB:0 → T4-16GB:1" in str(found) and "<pre>" in found._repr_html_()
     assert repr(found) == str(found)
-    assert sc.plan(model, sc.Parallel()).seconds is None
+    assert sc.plan(model, sc.Parallel()).step_seconds is None
     with pytest.raises(sc.UserError) as caught:
         sc.plan(model, parallel, "T4-16GB")
     assert (caught.value.setting, caught.value.suggestion) == ("devices", "devices=2xT4-16GB")
     with pytest.raises(sc.UserError) as caught:
-        sc.plan(keras.Sequential([keras.layers.Dense(1)]), parallel)
+        sc.plan(keras.Sequential([keras.layers.Dense(1)]), parallel, "2xT4-16GB")
     assert caught.value.setting == "input_shape"
 
 
@@ -140,7 +140,7 @@ def test_sizes_that_a_model_leaves_open():
     by_name = {"ids": (64,), "mask": (64,)}
     found = sc.plan(texts(), parallel, "2xT4-16GB", input_shape=by_name)
     assert [each.flops for each in found.stages] == [each.flops for each in long.stages]
-    assert sc.plan(texts, parallel, "2xT4-16GB", input_shape=64).seconds == found.seconds
+    assert sc.plan(texts, parallel, "2xT4-16GB", input_shape=64).step_seconds == found.step_seconds
 
 
 @pytest.mark.parametrize("given", [None, (3, 4), {"ids": (64,)}, {"words": (64,)}, [(64,)]])
@@ -178,7 +178,7 @@ def test_open_sizes_of_models_with_loops_and_of_subclassed_models():
 
     own = Mean()
     own(keras.Input((None,)))
-    assert sc.plan(own, sc.Parallel(), input_shape=(64,)).costs.strategy
+    assert sc.plan(own, sc.Parallel(), input_shape=(64,)).strategy
 
 
 def test_a_plan_of_a_function_makes_no_weights():

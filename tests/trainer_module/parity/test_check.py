@@ -2,9 +2,9 @@ import pathlib
 
 from model_arguments import classes
 
-from stagecraft.trainer_module.parity import cases, report
+from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.parity.check import Check
-from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.parity.report import ParityReport, Row
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -68,9 +68,11 @@ def test_16_bits_are_compared_in_the_same_parts(fake, tmp_path):
 def test_tables_have_a_line_a_topology(fake, tmp_path):
     fake(mirrored="differs", grid="die")
     rows, _ = _rows(tmp_path, "accumulate-4,mirrored-2,stages-2")
-    lines = report.text(rows).splitlines()
+    report = ParityReport(tuple(rows))
+    assert not report and ParityReport(tuple(rows[:1]))
+    lines = report.table().splitlines()
     assert [line.split()[-1] for line in lines] == ["verdict", "equal", "differs", "failed"]
-    text = report.markdown(rows)
+    text = report.markdown()
     assert "| mirrored-2 | one device |" in text
     assert f"\n* mirrored-2: {rows[1].reason}" in text
     assert [row.as_json()["equal"] for row in rows] == [True, False, False]
@@ -82,5 +84,5 @@ def test_layers_that_stay_float32_are_noted(fake, tmp_path):
     rows, _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert all(row.equal for row in rows)
     assert rows[0].float32 == tuple(f"attention{number}" for number in range(5))
-    assert f"\n* mirrored-2: {rows[0].note}" in report.markdown(rows)
+    assert f"\n* mirrored-2: {rows[0].note}" in ParityReport(tuple(rows)).markdown()
     assert rows[1].as_json()["float32_in_float64"] == list(rows[1].float32)

@@ -9,7 +9,6 @@ from chains import A100, IDEAL, LINK, WEIGHTS, WIDTH, make, settings
 from keras import layers
 
 from stagecraft.trainer_module.planning import collectives, cost_model, device_times
-from stagecraft.trainer_module.planning.plan_text import plan_text
 
 ROW = 4 * WIDTH
 
@@ -72,9 +71,7 @@ def test_a_tied_weight_counts_once_and_is_traffic():
     plan = make(model, settings(stages=3, microbatches=4, cuts="dense0,dense2"))
     (found,) = plan.tied
     assert (found.path, found.stages, found.bytes) == ("shared/kernel", [0, 2], 2 * weight)
-    assert "tied weights  shared/kernel of stages 0 and 2: 32.8 kB between stages" in plan_text(
-        plan
-    )
+    assert "tied weights  shared/kernel of stages 0 and 2: 32.8 kB between stages" in str(plan)
     assert [stage.parameters for stage in plan.stages] == [2 * WIDTH**2] * 3
     whole = make(model, settings(strategy="one_device"))
     assert whole.tied == [] and whole.stages[0].parameters == model.count_params()

@@ -32,6 +32,13 @@ def test_names_given_are_taken_and_priced():
     assert [stage.share for stage in plan.stages] == pytest.approx([0.25, 0.75])
 
 
+def test_a_device_has_the_memory_of_all_its_virtual_stages():
+    more = {"virtual_stages": 2, "microbatches": 4}
+    plan = make(chain(8), settings(stages=2, cuts="layer0,layer1,layer4", **more))
+    one, two, three, four = (stage.memory_bytes for stage in plan.stages)
+    assert plan.memory_bytes == max(one + three, two + four) > max(one, two, three, four)
+
+
 def test_stages_add_up_to_the_model():
     model = built("resnet20")
     (whole,) = costs.stage_costs([model], model.inputs[0])

@@ -39,6 +39,7 @@ def resolved(
     settings: TrainingSettings,
     build_model: Callable[[], keras.Model],
     earlier: Mapping[str, Any] | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Resolved:
     """Replaces ``parallel.strategy: auto`` by the fastest topology on the devices of this machine.
 
@@ -51,6 +52,7 @@ def resolved(
         build_model: gives the model.
         earlier: flat settings of a checkpoint. If the devices are there, and the settings allow it,
             a resumed training takes this topology, even if measured times would change it.
+        on_progress: of :func:`search`.
 
     Raises:
         UserError: no topology is possible, or none fits into memory.
@@ -75,6 +77,7 @@ def resolved(
         devices=len(devices),
         device=devices[0],
         accelerator=present(devices[0]) if parallel.costs == "flops" else None,
+        on_progress=on_progress,
     )
     _log.info("%s", sentence(chosen.found))
     return Resolved(chosen.settings, chosen.found)

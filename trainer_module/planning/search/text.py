@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.planning.plan_text import size_text, time_text
+from stagecraft.trainer_module.planning.plan import size_text, time_text
 from stagecraft.trainer_module.planning.search.found import Candidate, Found, others
 
 _TIMES = {

@@ -4,7 +4,6 @@ import pytest
 from chains import A100, chain, make, settings
 
 from stagecraft.trainer_module.planning import collectives
-from stagecraft.trainer_module.planning.plan_text import plan_text
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
 GRID += ("--set", "parallel.microbatches=4")
@@ -101,7 +100,7 @@ def test_what_would_be_faster_says_what_is_not_counted():
 
 
 def _lines(given, **more):
-    return plan_text(make(chain(8), given, available=4, **more)).splitlines()
+    return str(make(chain(8), given, available=4, **more)).splitlines()
 
 
 @pytest.mark.slow
