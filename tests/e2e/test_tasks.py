@@ -51,7 +51,9 @@ def test_a_folder_of_pictures(tmp_path):
         "data.val_fraction=0.2",
         "train.steps=20",
     )
-    done = run(tmp_path / "out", "--config", "pictures", "--to", "Trainer", settings=settings)
+    done = run(
+        tmp_path / "out", "--config", "image_classification", "--to", "Trainer", settings=settings
+    )
     assert done.code == 0, done.stderr[-3000:]
     best, model = trained(tmp_path / "out")
     assert best["accuracy"] > 0.8

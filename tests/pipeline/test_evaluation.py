@@ -132,7 +132,7 @@ def test_thresholds_of_any_metric_and_slices():
     ids=["near", "unknown", "twice"],
 )
 def test_metrics_that_cannot_be_meant(changes, setting, suggestion):
-    pictures = registries.TASKS.get("pictures")
+    pictures = registries.TASKS.get("image_classification")
     with pytest.raises(SettingError) as refused:
         EvaluateSettings(**changes).check_metrics(pictures)
     assert (refused.value.setting, refused.value.suggestion) == (setting, suggestion)

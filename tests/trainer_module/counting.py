@@ -121,7 +121,7 @@ def train(
             total=total,
             eval_every=4,
             settings=settings,
-            rank=registries.TASKS.get("pictures").ranked,
+            rank=registries.TASKS.get("image_classification").ranked,
             chief=chief,
             **more,
         )

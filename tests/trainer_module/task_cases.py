@@ -30,9 +30,11 @@ CASES = {
     "language_model": Case(
         "language_model", "transformer_2_16_2", {"length": 12, "vocabulary_size": 9}
     ),
-    "unet": Case("unet", "unet_2", {"input_shape": (16, 16, 3), "num_classes": 2}),
-    "28x28x1": Case("pictures", "cnn", {"input_shape": (28, 28, 1), "num_classes": 3}),
-    "64x64x3": Case("pictures", "resnet8", {"input_shape": (64, 64, 3), "num_classes": 3}),
+    "segmentation": Case("segmentation", "unet_2", {"input_shape": (16, 16, 3), "num_classes": 2}),
+    "28x28x1": Case("image_classification", "cnn", {"input_shape": (28, 28, 1), "num_classes": 3}),
+    "64x64x3": Case(
+        "image_classification", "resnet8", {"input_shape": (64, 64, 3), "num_classes": 3}
+    ),
 }
 
 TABLES = ("regression", "taxi")
@@ -75,5 +77,5 @@ def examples(case: Case, count: int = STEPS * BATCH) -> Batch:
         return Batch(tokens[:, :-1], tokens[:, 1:], ones)
     shape = given["input_shape"]
     images = draw.uniform(-1, 1, (count, *shape)).astype(np.float32)
-    pixels = shape[:2] if case.task == "unet" else ()
+    pixels = shape[:2] if case.task == "segmentation" else ()
     return Batch(images, draw.integers(0, given["num_classes"], (count, *pixels)), ones)

@@ -278,7 +278,7 @@ def test_augment_of_a_task_that_does_not_augment(name):
 
 
 def test_augment_of_a_task_that_augments():
-    settings = TrainingSettings.model_validate({"task": {"name": "unet"}})
+    settings = TrainingSettings.model_validate({"task": {"name": "segmentation"}})
     assert settings.train.augment == ("crop", "flip")
 
 
@@ -292,7 +292,7 @@ TABLE = {"name": "regression", "args": {"features": {"a": "numeric"}, "label": "
         (TABLE, {"optimizer": "sgd"}, ("dnn_64_32", "sgd", 0.02, "cosine", 32, 30)),
         (TABLE, {"steps": 7, "learning_rate": 1}, ("dnn_64_32", "adamw", 1, "one_cycle", 32, None)),
         ({"name": "taxi"}, {"epochs": 2}, ("dnn_64_32", "adamw", 0.003, "one_cycle", 32, 2)),
-        ({"name": "pictures"}, {}, ("cnn", "sgd", 0.02, "cosine", 128, None)),
+        ({"name": "image_classification"}, {}, ("cnn", "sgd", 0.02, "cosine", 128, None)),
     ],
 )
 def test_a_table_has_defaults_of_its_own(task, train, expected):

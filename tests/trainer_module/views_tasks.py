@@ -6,11 +6,11 @@ import tensorflow as tf
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
-from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
+from stagecraft.trainer_module.data.tasks.kinds.image_classification import ImageClassification
 from stagecraft.trainer_module.data.tasks.task import Spec
 
 
-class OneInput(Pictures):
+class OneInput(ImageClassification):
     """Evaluated by the exported model itself."""
 
     name = "one_input"
@@ -26,7 +26,7 @@ class TwoClasses(OneInput):
         return Frequencies(2, "the most frequent class")
 
 
-class TwoInputs(Pictures):
+class TwoInputs(ImageClassification):
     name = "two_inputs"
 
     def input_specs(self, arguments):
@@ -38,7 +38,7 @@ class TwoInputs(Pictures):
         return Batch(inputs, features.get(names.LABEL), weights)
 
 
-class TwoOutputs(Pictures):
+class TwoOutputs(ImageClassification):
     name = "two_outputs"
 
     def check_outputs(self, name, outputs, arguments):

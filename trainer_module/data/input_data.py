@@ -31,7 +31,7 @@ _TRANSFORMED = "transformed_examples"
 _KINDS = {"bytes_list": tf.string, "float_list": tf.float32, "int64_list": tf.int64}
 
 
-PICTURES: Task = registries.TASKS.get("pictures")
+PICTURES: Task = registries.TASKS.get("image_classification")
 
 
 def check_features(transform: tft.TFTransformOutput, task: Task = PICTURES) -> None:

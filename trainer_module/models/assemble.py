@@ -28,7 +28,7 @@ from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.settings import TrainSettings
 
-PICTURES: Task = registries.TASKS.get("pictures")
+PICTURES: Task = registries.TASKS.get("image_classification")
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ class TaskSettings(Settings):
     is_recorded = True
 
     name: str = Field(
-        "pictures",
+        "image_classification",
         description="what the model learns: one of these tasks, or your own task as "
         "package.module:name",
     )

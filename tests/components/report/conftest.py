@@ -122,7 +122,7 @@ def one_device() -> ReportData:
         written="2026-01-02T03:06:05+00:00",
         class_names=NAMES,
         task=TaskSummary.of(
-            registries.TASKS.get("pictures"), features.schema_file("cifar10"), NAMES
+            registries.TASKS.get("image_classification"), features.schema_file("cifar10"), NAMES
         ),
         quality=_quality(),
         pushed_to="/serving/17",

@@ -57,7 +57,7 @@ def test_another_pipeline(output, preset):
     [
         ("regression", (), "task.name"),
         ("cifar100", (), "data.dataset"),
-        ("pictures", ("data.dataset=cifar100", "data.source=download"), "data.dataset"),
+        ("image_classification", ("data.dataset=cifar100", "data.source=download"), "data.dataset"),
     ],
 )
 def test_the_same_name_with_another_task_or_target(output, preset, changes, key):

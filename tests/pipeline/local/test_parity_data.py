@@ -76,10 +76,10 @@ def test_examples_of_any_example_gen(tmp_path):
 
 ENCODER = """
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
+from stagecraft.trainer_module.data.tasks.kinds.image_classification import ImageClassification
 
 
-class Encoder(Pictures):
+class Encoder(ImageClassification):
     sample_arguments = {"input_shape": (32, 32, 3)}
 
     def batch(self, features, weights):

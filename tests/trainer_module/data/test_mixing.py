@@ -40,9 +40,9 @@ def test_the_loss_is_that_of_the_mixed_targets():
 @pytest.mark.parametrize(
     ("task", "augment", "use"),
     [
-        ("unet", "crop,mixup", "crop,flip"),
+        ("segmentation", "crop,mixup", "crop,flip"),
         ("taxi", "cutmix", "none"),
-        ("pictures", "mixup,cutmix", ""),
+        ("image_classification", "mixup,cutmix", ""),
     ],
 )
 def test_refused_by_name(task, augment, use):

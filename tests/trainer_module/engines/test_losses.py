@@ -11,7 +11,7 @@ LABELS = np.arange(7, dtype=np.int64)
 
 
 def losses(logits, smoothing=0.0):
-    task = registries.TASKS.get("pictures")
+    task = registries.TASKS.get("image_classification")
     train = TrainSettings(label_smoothing=smoothing)
     return task.losses(logits, tf.constant(LABELS), tf.float32, train)
 

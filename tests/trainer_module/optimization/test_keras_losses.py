@@ -14,8 +14,9 @@ from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 MINE = sys.modules[__name__]
-PICTURES, TABLE, UNET, TEXT = (
-    registries.task(name) for name in ("pictures", "regression", "unet", "language_model")
+IMAGES, TABLE, SEGMENTATION, TEXT = (
+    registries.task(name)
+    for name in ("image_classification", "regression", "segmentation", "language_model")
 )
 DRAW = np.random.RandomState(0)
 LOGITS = tf.constant(DRAW.randn(6, 5))
@@ -63,7 +64,7 @@ def test_each_loss_of_keras_is_one_of_a_task(name):
     ],
 )
 def test_of_classes_is_keras_s_of_logits_and_one_hot_labels(name, arguments):
-    found = losses(PICTURES, LOGITS, LABELS, loss=name, loss_args=arguments)
+    found = losses(IMAGES, LOGITS, LABELS, loss=name, loss_args=arguments)
     if name != "mean_squared_error":
         arguments = arguments | {"from_logits": True}
     each = getattr(keras.losses, name)(ONE_HOT, LOGITS, **arguments)
@@ -75,12 +76,14 @@ def test_cross_entropies_are_the_tasks_loss():
     for smoothing in (0.0, 0.1):
         train = {"loss": "categorical_crossentropy", "label_smoothing": smoothing}
         for smoothed in (True, False):
-            found = losses(PICTURES, LOGITS, LABELS, smoothed=smoothed, **train)
+            found = losses(IMAGES, LOGITS, LABELS, smoothed=smoothed, **train)
             train_too = TrainSettings(label_smoothing=smoothing if smoothed else 0)
-            expected = PICTURES.losses(LOGITS, LABELS, tf.float64, train_too)
+            expected = IMAGES.losses(LOGITS, LABELS, tf.float64, train_too)
             np.testing.assert_allclose(found, expected, rtol=1e-12)
-    sparse = losses(UNET, PIXELS, MASKS, loss="sparse_categorical_crossentropy")
-    np.testing.assert_allclose(sparse, UNET.losses(PIXELS, MASKS, tf.float64, None), rtol=1e-12)
+    sparse = losses(SEGMENTATION, PIXELS, MASKS, loss="sparse_categorical_crossentropy")
+    np.testing.assert_allclose(
+        sparse, SEGMENTATION.losses(PIXELS, MASKS, tf.float64, None), rtol=1e-12
+    )
 
 
 def test_padding_of_a_text_does_not_count():
@@ -105,7 +108,7 @@ def test_of_a_number_is_keras_s(name, arguments):
 
 
 def test_dice_of_an_example_takes_the_softmax():
-    found = losses(UNET, PIXELS, MASKS, loss="dice", loss_args={"axis": [1, 2, 3]})
+    found = losses(SEGMENTATION, PIXELS, MASKS, loss="dice", loss_args={"axis": [1, 2, 3]})
     given = keras.losses.Dice(axis=(1, 2, 3), reduction=None, dtype="float64")
     expected = given(tf.one_hot(MASKS, 2, dtype=tf.float64), tf.nn.softmax(PIXELS))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -186,17 +189,17 @@ def failing(targets, outputs):
 @pytest.mark.parametrize(
     ("task", "loss", "arguments", "use"),
     [
-        (PICTURES, "contrastive", {}, "one value for each example"),
-        (PICTURES, "scalar", {}, "one value for each example"),
-        (UNET, "dice", {}, "train.loss_args: {axis: [1, 2, 3]}"),
-        (PICTURES, "failing", {}, ""),
-        (PICTURES, {"a": "huber"}, {}, "one loss"),
+        (IMAGES, "contrastive", {}, "one value for each example"),
+        (IMAGES, "scalar", {}, "one value for each example"),
+        (SEGMENTATION, "dice", {}, "train.loss_args: {axis: [1, 2, 3]}"),
+        (IMAGES, "failing", {}, ""),
+        (IMAGES, {"a": "huber"}, {}, "one loss"),
     ],
 )
 def test_a_loss_that_couples_examples_is_refused(task, loss, arguments, use):
     name = f"{__name__}:{loss}" if isinstance(loss, str) and hasattr(MINE, loss) else loss
     train = TrainSettings(loss=name, loss_args=arguments)
-    data = (PIXELS, MASKS) if task is UNET else (LOGITS, LABELS)
+    data = (PIXELS, MASKS) if task is SEGMENTATION else (LOGITS, LABELS)
     with pytest.raises(SettingError) as caught:
         chosen.verify(task, train, *data)
     assert (caught.value.setting, caught.value.value) == ("train.loss", train.loss)
@@ -230,7 +233,7 @@ def test_a_loss_for_each_output():
     targets = {"number": NUMBERS, "kind": LABELS}
     found = losses(TABLE, outputs, targets, **given)
     huber = losses(TABLE, ESTIMATES, NUMBERS, loss="huber", loss_args={"delta": 0.5})
-    entropy = PICTURES.losses(LOGITS, LABELS, tf.float64, None)
+    entropy = IMAGES.losses(LOGITS, LABELS, tf.float64, None)
     np.testing.assert_allclose(found, huber + 0.25 * entropy, rtol=1e-12)
     chosen.verify(TABLE, TrainSettings(**given), outputs, targets)
     pairs = {"loss": {"0": "huber", "1": "mean_squared_error"}}

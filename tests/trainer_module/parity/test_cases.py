@@ -27,7 +27,7 @@ def test_a_configured_topology_that_has_a_name_runs_once():
 
 def test_nothing_is_augmented_and_all_else_is_kept():
     asked = {"model": "resnet20", "optimizer": "adamw", "seed": 7, "epochs": 3, "warmup_steps": 500}
-    task = {"name": "pictures", "args": {"class_weights": [1, 2]}}
+    task = {"name": "image_classification", "args": {"class_weights": [1, 2]}}
     settings = TrainingSettings.model_validate({"task": task, "train": asked})
     (case,) = cases.select("grid-2x2", settings, steps=8, batch_size=24)
     train = case.settings.train

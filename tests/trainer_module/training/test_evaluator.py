@@ -49,7 +49,7 @@ def _train(root: pathlib.Path, engine: Engine, total: int = TOTAL, keep: int = 1
             total=total,
             eval_every=2,
             settings=SETTINGS,
-            rank=registries.TASKS.get("pictures").ranked,
+            rank=registries.TASKS.get("image_classification").ranked,
             evaluations=Evaluations(root),
         ).run(itertools.count, None)
 

@@ -28,7 +28,7 @@ SCHEMA = f"""
 feature {{ name: "label" type: INT int_domain {{ min: 0 max: {len(NAMES) - 1} }} }}
 string_domain {{ name: "label_names" {" ".join(f'value: "{name}"' for name in NAMES)} }}
 """
-PICTURES = registries.TASKS.get("pictures")
+IMAGES = registries.TASKS.get("image_classification")
 
 # Runs where neither this project nor TFX can be imported.
 PLAIN = """
@@ -81,7 +81,7 @@ class Exported:
 
     def export(self, folder: pathlib.Path, **options: Any) -> None:
         schema = str(self.schema)
-        export(folder, self.model, self.weights, self.transform, PICTURES, schema, **options)
+        export(folder, self.model, self.weights, self.transform, IMAGES, schema, **options)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_a_model_with_a_table(exported, training_data, tmp_path):
     )
     weights = {variable.path: variable.numpy() for variable in model.variables}
     transform = tft.TFTransformOutput(str(training_data.transform_graph))
-    export(tmp_path / "model", model, weights, transform, PICTURES, str(exported.schema))
+    export(tmp_path / "model", model, weights, transform, IMAGES, str(exported.schema))
     loaded = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_images"]
     assert loaded(images=tf.zeros([2, *features.IMAGE_SHAPE], tf.uint8))["logits"].shape == (2, 4)
 
@@ -249,7 +249,7 @@ def test_a_model_that_keras_cannot_load_back_is_refused(layer):
 
 def test_samples_are_beside_the_model(exported, tmp_path, monkeypatch):
     assert not (exported.folder / assets.SAMPLES).exists()
-    monkeypatch.setattr(type(PICTURES), "samples", lambda *_: {"an input": "an output"})
+    monkeypatch.setattr(type(IMAGES), "samples", lambda *_: {"an input": "an output"})
     exported.export(tmp_path / "model")
     assert json.loads((tmp_path / "model" / assets.SAMPLES).read_text()) == {
         "an input": "an output"

@@ -65,7 +65,7 @@ def test_none_is_no_value(value):
     assert "train_test_time_augment" not in TrainingSettings().flat()
 
 
-@pytest.mark.parametrize("task", ["unet", "regression", "language_model"])
+@pytest.mark.parametrize("task", ["segmentation", "regression", "language_model"])
 def test_other_tasks_are_refused(task):
     train = {"test_time_augment": "flip", "augment": "none"}
     error = refusal(TrainingSettings, {"task": {"name": task}, "train": train})

@@ -16,11 +16,11 @@ from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training.watch import Watch
 
-PICTURES = registries.TASKS.get("pictures")
+IMAGES = registries.TASKS.get("image_classification")
 
 
 def watch(**train: Any) -> Watch:
-    return Watch(TrainSettings(**train), PICTURES)
+    return Watch(TrainSettings(**train), IMAGES)
 
 
 def evaluations(*accuracies: float) -> list[Evaluation]:

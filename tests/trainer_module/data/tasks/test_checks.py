@@ -6,7 +6,7 @@ import tensorflow as tf
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.data.tasks import checks, softmax
-from stagecraft.trainer_module.data.tasks.kinds.pictures import Pictures
+from stagecraft.trainer_module.data.tasks.kinds.image_classification import ImageClassification
 from stagecraft.trainer_module.data.tasks.metric import Mean
 
 WEIGHTS = tf.ones([4])
@@ -47,7 +47,7 @@ def test_a_metric_of_the_whole_batch():
     assert refused.value.value == "the metric share"
 
 
-class Mine(Pictures):
+class Mine(ImageClassification):
     name, monitor = "mine", "auc"
 
 
@@ -78,4 +78,4 @@ def test_the_best_evaluation_is_a_number():
         Evaluation(step, loss, accuracy=value) for step, (value, loss) in enumerate(values)
     ]
     for order in (evaluations, evaluations[::-1]):
-        assert [each.step for each in Pictures().ranked(order)] == [3, 2, 0, 1]
+        assert [each.step for each in ImageClassification().ranked(order)] == [3, 2, 0, 1]

@@ -25,7 +25,11 @@ CASES = {
         DRAW.choice(3, COUNT, p=[0.2, 0.7, 0.1]),  # the last class never occurs
         "accuracy",
     ),
-    "unet": (registries.task("unet"), DRAW.integers(0, 5, (COUNT, 4, 4)) // 4, None),
+    "segmentation": (
+        registries.task("segmentation"),
+        DRAW.integers(0, 5, (COUNT, 4, 4)) // 4,
+        None,
+    ),
     "language_model": (
         registries.task("language_model", {"length": 6, "vocabulary_size": 9}),
         DRAW.integers(1, 5, (COUNT, 6)) * (np.arange(6) < 4),  # the rest is padding
@@ -80,4 +84,4 @@ def test_weights_of_classes_count_as_in_the_training():
 
 
 def test_a_task_has_none_by_default():
-    assert registries.task("pictures").constant() is None
+    assert registries.task("image_classification").constant() is None

@@ -165,7 +165,14 @@ def _saved_model(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib
     schema.write_text(
         f'feature {{ name: "label" type: INT int_domain {{ min: 0 max: {CLASSES - 1} }} }}'
     )
-    export(folder / "17", model, values, transform, registries.TASKS.get("pictures"), str(schema))
+    export(
+        folder / "17",
+        model,
+        values,
+        transform,
+        registries.TASKS.get("image_classification"),
+        str(schema),
+    )
     return folder / "17"
 
 

@@ -185,7 +185,7 @@ def test_a_file_without_its_graph_is_told(make, model, tmp_path, caplog):
 
 def test_class_names_of_pictures(tmp_path):
     """The Transform graph of pictures does not know the names; the schema does."""
-    task = registries.TASKS.get("pictures")
+    task = registries.TASKS.get("image_classification")
     folders = []
     for names in (("cat", "dog"), ("dog", "cat")):
         folder = tmp_path / names[0]

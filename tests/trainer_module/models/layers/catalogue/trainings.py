@@ -74,7 +74,7 @@ def by_keras(row: Row) -> list[Values]:
                 points.append(values | {"loss": np.array(losses[-STEPS + 1 :]).mean()})
         logits = tf.cast(model(images[0], training=False), tf.float64)
         points[-1]["evaluation"] = tf.reduce_mean(
-            registries.TASKS.get("pictures").losses(logits, labels[0], tf.float64, None)
+            registries.TASKS.get("image_classification").losses(logits, labels[0], tf.float64, None)
         ).numpy()
     return points
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
 
 
-class Pictures(Task):
+class ImageClassification(Task):
     """Softmax cross entropy over the classes of the schema."""
 
-    name = "pictures"
+    name = "image_classification"
     description = "pictures of one class each"
     monitor = "accuracy"
     noun = "images"
@@ -200,4 +200,4 @@ def _to_png(images: Any) -> Any:
     return tf.map_fn(tf.io.encode_png, images, fn_output_signature=tf.TensorSpec([], tf.string))
 
 
-PICTURES = Pictures()
+IMAGE_CLASSIFICATION = ImageClassification()

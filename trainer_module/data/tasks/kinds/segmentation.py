@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Segmentation(Task):
     """Softmax cross entropy of each pixel; the schema's ``label_names`` are the classes."""
 
-    name = "unet"
+    name = "segmentation"
     description = "segmentation: a class for each pixel of a picture"
     monitor = "mean_iou"
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.masks.preprocessing_fn"
@@ -121,4 +121,4 @@ class Segmentation(Task):
         return Frequencies(self._classes, "the frequencies of the pixels' classes")
 
 
-UNET = Segmentation()
+SEGMENTATION = Segmentation()
