@@ -35,6 +35,9 @@ FOREIGN = {
 FACE = ROOT / "library" / "extend.py"
 """The public names of all folders, each imported on first use."""
 
+HANDED = {"trainer_module/engines": "stagecraft.trainer_module.planning"}
+"""Folder -> folder of which it gets objects, and imports types alone."""
+
 ALONE = {"kubernetes": "components/kubernetes", "kfp.client": "pipeline/kubeflow/client"}
 """Modules that one folder alone knows."""
 
@@ -152,6 +155,12 @@ def test_one_folder_alone_knows(module: str, folder: str) -> None:
     }
     assert knowing
     assert {other for other in knowing if not f"{other}/".startswith(f"{folder}/")} == set()
+
+
+@pytest.mark.parametrize(("folder", "other"), HANDED.items())
+def test_a_folder_gets_objects_of_another(folder: str, other: str) -> None:
+    names = {name for file in sources(ROOT / folder) for _, name in imported(file.read_text())}
+    assert {name for name in names if name.startswith(other)} == {f"{other}.plan.Plan"}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,6 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.partition import partition
-from stagecraft.trainer_module.planning import planner
-from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.settings import TrainingSettings
 
 GROUP_KEY_BASE = 1000
 """Keys below are the framework's own."""
@@ -115,6 +111,9 @@ def _instance(flat: tf.Tensor, number: int) -> int | tf.Tensor:
 
 _HOST = "CPU:0"
 
+FromChief = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+"""Gives each worker the chief's values of such shapes; integers become int64."""
+
 
 class Workers:
     """All workers of a topology, seen from one; each method is called by all of them."""
@@ -138,28 +137,11 @@ class Workers:
         if self._topology.workers == 1:
             return
         for variable, value in zip(
-            variables, self._chiefs([variable.value for variable in variables]), strict=True
+            variables, self.from_chief([variable.value for variable in variables]), strict=True
         ):
             variable.assign(tf.cast(value, variable.dtype))
 
-    def make_plan(self, model: keras.Model, settings: TrainingSettings) -> Plan:
-        """The plan of the model's stages, cut on all workers as on the chief."""
-        parallel, devices = settings.parallel, self._topology.devices
-        same = parallel.costs == "flops" or parallel.cut_names
-        if self._topology.workers == 1 or same:
-            return planner.make_plan(model, settings, devices)
-        # Measured times differ between workers, so the chief chooses the cuts.
-        names = [point.layer for point in partition.cut_points(model)]
-        if self._topology.worker == 0:
-            plan = planner.make_plan(model, settings, devices)
-            self._chiefs([tf.constant([names.index(cut) for cut in plan.cuts], tf.int64)])
-            return plan
-        (chosen,) = self._chiefs([tf.zeros([parallel.model_parts - 1], tf.int64)])
-        cuts = ",".join(names[index] for index in chosen)
-        known = parallel.model_copy(update={"cuts": cuts or "auto", "costs": "flops"})
-        return planner.make_plan(model, settings.model_copy(update={"parallel": known}), devices)
-
-    def _chiefs(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def from_chief(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The chief's values, integers as int64; the others pass values of the same shapes."""
         with tf.device(_HOST):
             wide = [

@@ -11,16 +11,17 @@ messages: whether to skip a step, and by how much to clip gradients.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
-from stagecraft.trainer_module.engines.collectives import Group, Workers
+from stagecraft.trainer_module.engines.collectives import FromChief, Group, Workers
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline, Traces
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
@@ -33,9 +34,13 @@ from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
 from stagecraft.trainer_module.tensor_parallel.split import Joined, Split
+
+MakePlan = Callable[[keras.Model, TrainingSettings, Topology, FromChief], Plan]
+"""Cuts a model into stages, on all workers alike."""
 
 
 class GridEngine(Engine):
@@ -47,6 +52,7 @@ class GridEngine(Engine):
         settings: TrainingSettings,
         total_steps: int,
         build_model: BuildModel,
+        make_plan: MakePlan,
     ):
         """Builds the model on the host, cuts it, and copies each stage to its devices."""
         super().__init__(settings, total_steps)
@@ -57,7 +63,8 @@ class GridEngine(Engine):
         dropout.key_layers(self._template, train.seed)
         self._workers.take_from_chief(self._template.variables)
         if topology.stages * topology.shards > 1 or parallel.memory_mb:
-            self.plan = self._workers.make_plan(self._template, settings)
+            from_chief = self._workers.from_chief
+            self.plan = make_plan(self._template, settings, topology, from_chief)
         cuts = self.plan.cuts if self.plan else []
         models = partition.split(self._template, cuts)
         self.shards = ModelShards(models, parallel.shards) if parallel.shards > 1 else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pkgutil
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stagecraft.trainer_module.parallel import devices, tf_config
@@ -84,6 +85,8 @@ class Grid(Strategy):
         ),
     }
     engine = "stagecraft.trainer_module.engines.grid:GridEngine"
+    planner = "stagecraft.trainer_module.planning.of_workers:make_plan"
+    """Function that cuts the model."""
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """The replicas of each shard of each stage."""
@@ -105,6 +108,18 @@ class Grid(Strategy):
 
             with devices.connecting():
                 tf.distribute.MultiWorkerMirroredStrategy()
+
+    def make_engine(
+        self,
+        connected: Any,
+        topology: Topology,
+        settings: Any,
+        total_steps: int,
+        build_model: Callable[..., Any],
+    ) -> Any:
+        """See :class:`Strategy`; the engine gets the planner, which cuts its model."""
+        engine, make_plan = map(pkgutil.resolve_name, (self.engine, self.planner))
+        return engine(topology, settings, total_steps, build_model, make_plan)
 
     def alternative(self, replicas: int, stages: int) -> str | None:
         """Itself."""
