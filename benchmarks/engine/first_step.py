@@ -100,7 +100,8 @@ def measure(side: str, blocks: int) -> None:
         model.compile("adam", loss, jit_compile=False)
         model.train_on_batch(x, y)
     elif kind == "engine":
-        sc.engine(model, loss, "adam", parallel).train_step((x, y))
+        engine = sc.engine(model, loss=loss, optimizer="adam", parallel=parallel)
+        engine.train_step((x, y))
     else:
         first_of_trainer(model, parallel, x, y)
     taken = time.perf_counter() - start

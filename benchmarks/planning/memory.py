@@ -116,7 +116,9 @@ def measure(
         step = trainer_step(args, sc.Parallel(**given, **schedule), x, y)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        training = sc.engine(transformer(args), loss, "adam", sc.Parallel(**given))
+        training = sc.engine(
+            transformer(args), loss=loss, optimizer="adam", parallel=sc.Parallel(**given)
+        )
 
         def step() -> None:
             training.train_step((x, y))

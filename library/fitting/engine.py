@@ -10,7 +10,16 @@ import numpy as np
 
 from stagecraft.common.errors import SettingError
 from stagecraft.fitting.history import plain
-from stagecraft.fitting.work import Work, chosen, compiled_with
+from stagecraft.fitting.work import (
+    Loss,
+    LossWeights,
+    Metrics,
+    Model,
+    Optimizer,
+    Work,
+    chosen,
+    compiled_with,
+)
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
 from stagecraft.trainer_module.models.layers import adapting
@@ -112,14 +121,14 @@ class TrainingEngine:
 
 
 def engine(
-    model: Any,
-    loss: Any = None,
-    optimizer: Any = None,
-    parallel: ParallelSettings | None = None,
+    model: Model,
     *,
-    metrics: Any = None,
-    loss_weights: Any = None,
-    weighted_metrics: Any = None,
+    optimizer: Optimizer | None = None,
+    loss: Loss | None = None,
+    loss_weights: LossWeights | None = None,
+    metrics: Metrics | None = None,
+    weighted_metrics: Metrics | None = None,
+    parallel: ParallelSettings | None = None,
     seed: int | None = None,
 ) -> TrainingEngine:
     """Puts a model and its optimizer on the devices of a topology, for a loop of your own.

@@ -15,7 +15,16 @@ from stagecraft.common.errors import SettingError
 from stagecraft.fitting import processes
 from stagecraft.fitting.backup import Backup
 from stagecraft.fitting.history import History
-from stagecraft.fitting.work import Work, chosen, compiled_with
+from stagecraft.fitting.work import (
+    Loss,
+    LossWeights,
+    Metrics,
+    Model,
+    Optimizer,
+    Work,
+    chosen,
+    compiled_with,
+)
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import acts_on_batches, is_built
 from stagecraft.trainer_module.models.layers import adapting
@@ -50,15 +59,15 @@ class Arguments(TypedDict, total=False):
 
 
 def fit(
-    model: Any,
+    model: Model,
     x: Any = None,
     y: Any = None,
     *,
-    loss: Any = None,
-    optimizer: Any = None,
-    metrics: Any = None,
-    loss_weights: Any = None,
-    weighted_metrics: Any = None,
+    optimizer: Optimizer | None = None,
+    loss: Loss | None = None,
+    loss_weights: LossWeights | None = None,
+    metrics: Metrics | None = None,
+    weighted_metrics: Metrics | None = None,
     steps_per_execution: int | Literal["auto"] | None = None,
     parallel: ParallelSettings | None = None,
     seed: int | None = None,
@@ -75,7 +84,7 @@ def fit(
         model: a Keras model, or a function without arguments that builds one.
         x: data, as for ``keras.Model.fit``.
         y: targets, as there.
-        loss: of ``compile``, as are ``optimizer``, ``metrics``, ``loss_weights`` and
+        optimizer: of ``compile``, as are ``loss``, ``loss_weights``, ``metrics`` and
             ``weighted_metrics``. If all of them are None, the model is compiled. An optimizer of
             None is that of the model, or ``adam``.
         steps_per_execution: steps in one call of TensorFlow, as in ``compile``. ``"auto"``: several

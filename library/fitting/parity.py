@@ -15,7 +15,7 @@ import tensorflow as tf
 from stagecraft import copies
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting import processes
-from stagecraft.fitting.work import Work, compiled_with
+from stagecraft.fitting.work import Loss, LossWeights, Model, Optimizer, Work, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import normalizations
 from stagecraft.trainer_module.parallel.roles import jobs
@@ -33,16 +33,16 @@ _DISTURBED = 2.0**-48
 
 
 def check_parity(
-    model: Any,
+    model: Model,
     x: Any,
-    parallel: ParallelSettings,
     y: Any = None,
     *,
-    loss: Any = None,
-    optimizer: Any = None,
-    loss_weights: Any = None,
-    sample_weight: Any = None,
+    optimizer: Optimizer | None = None,
+    loss: Loss | None = None,
+    loss_weights: LossWeights | None = None,
+    parallel: ParallelSettings,
     batch_size: int | None = None,
+    sample_weight: Any = None,
     steps: int = STEPS,
     seed: int = 0,
 ) -> ParityReport:
@@ -56,9 +56,9 @@ def check_parity(
     Args:
         model: a Keras model, or a function that builds one.
         x: arrays, or a dataset of batches ``(x, y)``, as for ``keras.Model.fit``.
-        parallel: the topology; on a machine without enough devices, with ``virtual_devices``.
         y: targets of arrays.
-        loss: of ``compile``, as are ``optimizer`` and ``loss_weights``; None: those of the model.
+        optimizer: of ``compile``, as are ``loss`` and ``loss_weights``; None: those of the model.
+        parallel: the topology; on a machine without enough devices, with ``virtual_devices``.
         steps: of each training. If there are fewer batches, they come again.
         seed: of the weights that a function gives its model.
 

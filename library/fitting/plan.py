@@ -9,7 +9,7 @@ import keras
 
 from stagecraft import process_state
 from stagecraft.common.errors import SettingError
-from stagecraft.fitting.work import settings
+from stagecraft.fitting.work import Model, Optimizer, settings
 from stagecraft.parallel_model import session
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.partition import blank
@@ -20,12 +20,12 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def plan(
-    model: Any,
+    model: Model,
     parallel: ParallelSettings,
     devices: str | None = None,
     *,
     batch_size: int = 32,
-    optimizer: Any = "adam",
+    optimizer: Optimizer = "adam",
     input_shape: Any = None,
     network_gbit: float = NETWORK_GBIT,
 ) -> Plan:

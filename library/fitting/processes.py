@@ -21,6 +21,7 @@ from stagecraft.fitting import streams
 from stagecraft.fitting.history import History, plain
 from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, isolation, local
 from stagecraft.trainer_module.processes.events import Event
@@ -47,7 +48,7 @@ def run(work: Work, policies: copies.Policies | None = None) -> Any:
     Raises:
         UserError: an object cannot be sent to other processes, or one of them failed.
     """
-    parallel = work.parallel or ParallelSettings()
+    parallel = _with_logical_devices(work.parallel or ParallelSettings())
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-fit-"))
     keeps_log = False
     try:
@@ -70,6 +71,15 @@ def run(work: Work, policies: copies.Policies | None = None) -> Any:
     if isinstance(found, History):
         found.model = _trained(work, model, optimizer)
     return found
+
+
+def _with_logical_devices(parallel: ParallelSettings) -> ParallelSettings:
+    """The settings, with as many logical devices in other processes as this one has."""
+    here = topology.available(parallel)
+    is_set = parallel.virtual_devices or parallel.device_names or here[0].startswith("GPU")
+    if is_set or parallel.devices_per_worker == 1 or len(here) == 1:
+        return parallel
+    return parallel.model_copy(update={"virtual_devices": len(here)})
 
 
 def _start(

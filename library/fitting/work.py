@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 
@@ -18,6 +18,19 @@ from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer impor
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+Model: TypeAlias = keras.Model | Callable[[], keras.Model]
+"""A model, or a function that builds one."""
+
+Loss: TypeAlias = str | keras.losses.Loss | Callable[..., Any] | Sequence[Any] | Mapping[str, Any]
+"""A loss of ``compile``: one, or those of the outputs."""
+
+Optimizer: TypeAlias = str | keras.optimizers.Optimizer
+
+Metrics: TypeAlias = Sequence[Any] | Mapping[str, Any]
+"""Metrics of ``compile``."""
+
+LossWeights: TypeAlias = Sequence[float] | Mapping[str, float]
 
 
 def compiled_with(*values: Any) -> dict[str, Any]:

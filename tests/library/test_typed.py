@@ -22,11 +22,11 @@ def train(model: Any, x: Any, y: Any) -> float:
     )
     losses: list[float] = history.history["loss"]
     plan: sc.Plan = sc.plan(model, parallel, "4xA100-40GB", batch_size=64)
-    proof: sc.ParityReport = sc.check_parity(model, x, parallel, y, loss="mse")
+    proof: sc.ParityReport = sc.check_parity(model, x, y, parallel=parallel, loss="mse")
     seconds: float | None = plan.step_seconds
     if not proof:
         print(plan, seconds, [row.verdict for row in proof.rows])
-    engine: sc.TrainingEngine = sc.engine(model, "mse", "sgd", parallel)
+    engine: sc.TrainingEngine = sc.engine(model, loss="mse", optimizer="sgd", parallel=parallel)
     logs: dict[str, float] = engine.train_step((x, y))
     engine.restore(engine.state())
     workers: sc.Parallel = sc.connect(sc.Parallel(strategy="multi_worker_mirrored"))

@@ -147,7 +147,9 @@ def test_parity_is_proved_in_processes(name, as_before):
     x, y = draw.standard_normal((20, 4)), draw.standard_normal((20, 2))
     model(x)
     start = model.get_weights()
-    proof = sc.check_parity(model, x, sc.Parallel(**TOPOLOGIES[name]), y, loss="mse", batch_size=8)
+    proof = sc.check_parity(
+        model, x, y, parallel=sc.Parallel(**TOPOLOGIES[name]), loss="mse", batch_size=8
+    )
     assert proof and len(proof.rows) == 1 and "<table>" in proof._repr_html_()
     assert 0 <= proof.rows[0].findings[0].difference < 1e-12  # in float64
     for one, two in zip(start, model.get_weights(), strict=True):
@@ -162,7 +164,7 @@ def test_parity_and_muon_of_a_function(as_before):
 
     x = np.random.default_rng(0).standard_normal((16, 4))
     parts = sc.Parallel(**TOPOLOGIES["virtual devices"], precision="mixed_bfloat16")
-    proof = sc.check_parity(build, x, parts, x[:, :2], loss="mse", optimizer="muon")
+    proof = sc.check_parity(build, x, x[:, :2], parallel=parts, loss="mse", optimizer="muon")
     assert proof and proof.rows[0].findings[0].difference < 1e-12
     model = build()
     sc.fit(
@@ -186,7 +188,7 @@ def test_parity_finds_a_model_that_draws_numbers_of_its_own(as_before):
 
     x = np.ones((16, 4))
     workers = sc.Parallel(**TOPOLOGIES["workers"])
-    proof = sc.check_parity(Noisy(1.0), x, workers, x[:, :2], loss="mse")
+    proof = sc.check_parity(Noisy(1.0), x, x[:, :2], parallel=workers, loss="mse")
     assert not proof and proof.rows[0].verdict == "failed"
     assert "keras.random" in proof.rows[0].cause
 

@@ -24,7 +24,7 @@ def build() -> keras.Model:
 def test_an_engine_steps_as_fit():
     model, twin = build(), build()
     twin.set_weights(model.get_weights())
-    it = sc.engine(model, "mse", keras.optimizers.Adam(0.01), metrics=["mae"])
+    it = sc.engine(model, loss="mse", optimizer=keras.optimizers.Adam(0.01), metrics=["mae"])
     state = it.state()
     logs = [it.train_step((X[at : at + 8], Y[at : at + 8])) for at in (0, 8, 16)]
     assert it.step == 3 and it.learning_rate == pytest.approx(0.01)
@@ -61,13 +61,16 @@ def test_an_engine_takes_batches_of_any_size(rows):
     twin.set_weights(model.get_weights())
     twin.compile("sgd", "mse")
     expected = twin.train_on_batch(X[:rows], Y[:rows])
-    assert sc.engine(model, "mse", "sgd").train_step((X[:rows], Y[:rows]))["loss"] == expected
+    assert (
+        sc.engine(model, loss="mse", optimizer="sgd").train_step((X[:rows], Y[:rows]))["loss"]
+        == expected
+    )
     for one, two in zip(model.variables, twin.variables, strict=True):
         assert np.array_equal(one, two)
 
 
 def test_an_engine_without_variables_has_no_state():
-    it = sc.engine(keras.Sequential([keras.layers.Dense(2)]), "mse", "sgd")
+    it = sc.engine(keras.Sequential([keras.layers.Dense(2)]), loss="mse", optimizer="sgd")
     with pytest.raises(sc.SettingError) as caught:
         it.state()
     assert caught.value.setting == "model"
@@ -86,16 +89,18 @@ def test_parity_refuses_what_has_no_effect():
         (X[:0], {"y": Y[:0]}, "x"),
     ):
         with pytest.raises(sc.SettingError) as caught:
-            sc.check_parity(build(), x, grid, loss="mse", **more)
+            sc.check_parity(build(), x, parallel=grid, loss="mse", **more)
         assert caught.value.setting == setting
     with pytest.raises(sc.SettingError) as other:
-        sc.check_parity(build(), X, sc.Parallel(accumulate=2, precision="float64"), Y, loss="mse")
+        parts = sc.Parallel(accumulate=2, precision="float64")
+        sc.check_parity(build(), X, Y, parallel=parts, loss="mse")
     assert other.value.setting == "parallel.precision"
 
 
 def test_an_engine_refuses_several_processes():
     with pytest.raises(sc.SettingError) as caught:
-        sc.engine(build(), "mse", parallel=sc.Parallel(strategy="multi_worker_mirrored", workers=2))
+        two = sc.Parallel(strategy="multi_worker_mirrored", workers=2)
+        sc.engine(build(), loss="mse", parallel=two)
     assert caught.value.setting == "parallel.workers"
 
 
@@ -214,5 +219,5 @@ def test_virtual_devices_after_the_start_of_tensorflow():
     with pytest.raises(sc.SettingError):
         sc.virtual_devices(0)
     with pytest.raises(sc.SettingError) as refused:
-        sc.check_parity(build(), X, sc.Parallel(), Y, loss="mse")
+        sc.check_parity(build(), X, Y, parallel=sc.Parallel(), loss="mse")
     assert refused.value.setting == "parallel.strategy"

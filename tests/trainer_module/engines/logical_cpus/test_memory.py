@@ -25,7 +25,9 @@ def peak(remat):
     for _ in range(12):
         hidden = keras.layers.Dense(128, "gelu")(hidden)
     parallel = sc.Parallel(strategy="grid", stages=2, microbatches=4, remat=remat)
-    engine = sc.engine(keras.Model(given, hidden), "mse", "sgd", parallel)
+    engine = sc.engine(
+        keras.Model(given, hidden), loss="mse", optimizer="sgd", parallel=parallel
+    )
     for _ in range(2):  # the first one traces
         tf.config.experimental.reset_memory_stats("CPU:0")
         engine.train_step((x, x))

@@ -403,3 +403,11 @@ def test_a_second_derivative_is_refused():
     sc.parallelize(model, MIRRORED)
     with pytest.raises(Exception, match="differentiated twice"):
         model.fit(IMAGES, LABELS, verbose=0)
+
+
+def test_other_processes_have_the_logical_devices_of_this_one():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(0).standard_normal((8, 4))
+    two = sc.Parallel(strategy="grid", stages=2)
+    assert sc.check_parity(model, x, x[:, :1], parallel=two, batch_size=4, steps=2)
