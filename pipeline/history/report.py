@@ -18,21 +18,6 @@ from stagecraft.components.report.report_data import ReportData
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import layout, nodes
 
-_ARTIFACTS = {
-    "examples": ("Cifar10ExampleGen", "examples", "Examples"),
-    "statistics": ("StatisticsGen", "statistics", "ExampleStatistics"),
-    "schema": ("ImportSchema", "schema", "Schema"),
-    "anomalies": ("AnomalyGate", "anomalies", "ExampleAnomalies"),
-    "transform_graph": ("Transform", "transform_graph", "TransformGraph"),
-    "parity": (nodes.PARITY_GATE, "report", ""),
-    "model": ("Trainer", "model", "Model"),
-    "model_run": ("Trainer", "model_run", "ModelRun"),
-    "evaluation": ("Evaluator", "evaluation", "ModelEvaluation"),
-    "blessing": ("Evaluator", "blessing", "ModelBlessing"),
-    "pushed_model": ("Pusher", "pushed_model", "PushedModel"),
-}
-"""Role in a run -> node, output key; and artifact type, for pipelines with other nodes."""
-
 _BEGINNING = 1 << 18
 """Characters at the beginning of a log; they hold the run's ID."""
 
@@ -47,9 +32,10 @@ def report_data(run: runs.RecordedRun) -> ReportData:
     metadata_db = str(layout.metadata_db(run.output))
     outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
     artifacts = {
-        role: outputs[node][key][0]
-        for role, (node, key, _) in _ARTIFACTS.items()
-        if outputs.get(node, {}).get(key)
+        role: outputs[node.id][key][0]
+        for node in nodes.TABLE
+        for role, (key, _) in node.artifacts.items()
+        if outputs.get(node.id, {}).get(key)
     }
     artifacts = _by_type(outputs) | artifacts
     for artifact in artifacts.values():
@@ -104,7 +90,12 @@ def _by_type(outputs: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[st
     )
     for artifact in newest_first:
         first[artifact.type_name] = artifact
-    return {role: first[kind] for role, (*_, kind) in _ARTIFACTS.items() if kind in first}
+    return {
+        role: first[kind]
+        for node in nodes.TABLE
+        for role, (_, kind) in node.artifacts.items()
+        if kind in first
+    }
 
 
 def _log(run: runs.RecordedRun) -> str:

@@ -1,64 +1,76 @@
-"""Names of the pipeline's nodes. Imports no TFX."""
+"""The pipeline's nodes: one table. Imports no TFX.
+
+:mod:`stagecraft.pipeline.pipeline` connects the components; a row says when a node is part of a
+pipeline, and which of its artifacts the report is about. ``summary.FIGURES`` has the figure that a
+run shows of a node.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Iterable, Sequence
+import functools
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
-
-NODES = (
-    EXAMPLE_GEN,
-    "ImportSchema",
-    "StatisticsGen",
-    "AnomalyGate",
-    "Transform",
-    "Trainer",
-    "Baseline",
-    "Evaluator",
-    "Pusher",
-    "TrainingReport",
-)
 
 TRAINER = "Trainer"
 
 BASELINE = "Baseline"
 """Resolves a model of an earlier run; has no output of its own."""
 
-PARITY_GATE = "ParityGate"
-"""Runs before the Trainer if ``parity.enabled``."""
-
-REPORT = "TrainingReport"
-"""Runs last, unless ``report.enabled`` is false."""
-
 SCHEMA_GEN = "SchemaGen"
-"""Instead of ImportSchema if ``data.infer_schema``."""
 
 
-def names(
-    *, parity: bool, report: bool = True, cifar: bool = True, infer_schema: bool = False
-) -> tuple[str, ...]:
-    """All nodes of a pipeline, with its optional nodes."""
-    own = (
-        (EXAMPLE_GEN if cifar else ANY_EXAMPLE_GEN),
-        *(("StatisticsGen", SCHEMA_GEN) if infer_schema else ("ImportSchema", "StatisticsGen")),
-        *NODES[3:],
-    )
-    before = own.index(TRAINER)
-    gate = (PARITY_GATE,) if parity else ()
-    return (*own[:before], *gate, *own[before : None if report else -1])
+class Node(NamedTuple):
+    """A node of the pipeline."""
+
+    id: str
+    artifacts: Mapping[str, tuple[str, str]] = {}
+    """Role in the report -> output key; and artifact type, for pipelines with other nodes."""
+    runs: Callable[[PipelineSettings], bool] = lambda settings: True
+    """Whether the pipeline of some settings has it."""
+
+
+def _reads_cifar(settings: PipelineSettings) -> bool:
+    return settings.data.generator(settings.task.found) == "cifar"
+
+
+TABLE = (
+    Node(EXAMPLE_GEN, {"examples": ("examples", "Examples")}, _reads_cifar),
+    Node(ANY_EXAMPLE_GEN, {"examples": ("examples", "Examples")}, lambda to: not _reads_cifar(to)),
+    Node("ImportSchema", {"schema": ("schema", "Schema")}, lambda to: not to.data.infer_schema),
+    Node("StatisticsGen", {"statistics": ("statistics", "ExampleStatistics")}),
+    Node(SCHEMA_GEN, {"schema": ("schema", "Schema")}, lambda to: to.data.infer_schema),
+    Node("AnomalyGate", {"anomalies": ("anomalies", "ExampleAnomalies")}),
+    Node("Transform", {"transform_graph": ("transform_graph", "TransformGraph")}),
+    Node("ParityGate", {"parity": ("report", "")}, lambda to: to.parity.enabled),
+    Node(TRAINER, {"model": ("model", "Model"), "model_run": ("model_run", "ModelRun")}),
+    Node(BASELINE),
+    Node(
+        "Evaluator",
+        {
+            "evaluation": ("evaluation", "ModelEvaluation"),
+            "blessing": ("blessing", "ModelBlessing"),
+        },
+    ),
+    Node("Pusher", {"pushed_model": ("pushed_model", "PushedModel")}),
+    Node("TrainingReport", runs=lambda to: to.report.enabled),
+)
+"""All nodes in the order in which they run."""
 
 
 def of(settings: PipelineSettings) -> tuple[str, ...]:
     """All nodes of the pipeline of some settings."""
-    return names(
-        parity=settings.parity.enabled,
-        report=settings.report.enabled,
-        cifar=settings.data.generator(settings.task.found) == "cifar",
-        infer_schema=settings.data.infer_schema,
-    )
+    return tuple(node.id for node in TABLE if node.runs(settings))
+
+
+@functools.cache
+def by_default() -> tuple[str, ...]:
+    """All nodes of a pipeline without settings."""
+    return of(PipelineSettings())
 
 
 def example_gen(known: Container[str]) -> str | None:
@@ -87,7 +99,7 @@ def check_order(from_node: str, to_node: str, known: Sequence[str]) -> None:
         )
 
 
-def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:
+def check(names: Iterable[str], known: Sequence[str]) -> None:
     """Refuses names that no node has."""
     for name in names:
         if name not in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfx.components.statistics_gen import stats_artifact_utils
@@ -27,6 +27,7 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
+from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
 from stagecraft.trainer_module.data.labels import class_names
 from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
 
@@ -34,49 +35,68 @@ Artifacts = Mapping[str, Sequence[Artifact]]
 
 
 def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
-    """One figure for the table, such as examples, anomalies or accuracy; may be empty."""
-    if nodes.example_gen([node_id]):
-        counts = example_counts(artifacts)
-        return f"{sum(counts.values()):,} examples" if counts else ""
-    if node_id == "AnomalyGate":
-        return f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
-    if node_id == "ParityGate":
-        return artifacts["report"][0].get_string_custom_property("verdict")
-    if node_id == "Trainer":
-        model = artifacts["model"][0]
-        if not model.has_custom_property("steps"):
-            return "the run_fn wrote no record"
-        monitor = model.get_string_custom_property(MONITOR) or ACCURACY
-        best = _best(model, monitor)
-        steps = model.get_int_custom_property("steps")
-        if steps and steps == model.get_int_custom_property("resumed_from"):
-            return f"an earlier run trained all {steps} steps, {best}"
-        noun = model.get_string_custom_property(NOUN) or IMAGES
-        loaded = model.get_int_custom_property("variables_loaded")
-        initial = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
-        return (
-            f"{initial if loaded else ''}"
-            f"{model.get_float_custom_property('images_per_second'):,.0f} {noun}/s, {best}"
-        )
-    if node_id == "Baseline":
-        model_ids = [model.id for model in artifacts.get("model", ())]
-        if not model_ids:
-            return "no other blessed model" if has_blessed else "no blessed model yet"
-        return f"model {model_ids[0]}"
-    if node_id == "Evaluator":
-        verdict = "blessed" if blessed(artifacts) else "not blessed"
-        found = evaluation(artifacts)
-        value = found.metrics.get(found.monitor)
-        return verdict if value is None else f"{found.monitor} {short(value)}, {verdict}"
-    if node_id == "Pusher":
-        if not (folder := pushed_to(artifacts)):
-            return "not pushed"
-        if already_pushed(artifacts):
-            return f"already pushed as version {os.path.basename(folder)}"
-        return "pushed"
-    if node_id == "TrainingReport":
-        return os.path.basename(page(artifacts))
-    return ""
+    """One figure for the table, such as examples, anomalies or accuracy; may be empty.
+
+    Args:
+        has_blessed: whether an earlier run has blessed a model.
+    """
+    if node_id == nodes.BASELINE and not artifacts.get("model"):
+        return "no other blessed model" if has_blessed else "no blessed model yet"
+    return FIGURES[node_id](artifacts) if node_id in FIGURES else ""
+
+
+def _of_examples(artifacts: Artifacts) -> str:
+    counts = example_counts(artifacts)
+    return f"{sum(counts.values()):,} examples" if counts else ""
+
+
+def _of_trainer(artifacts: Artifacts) -> str:
+    model = artifacts["model"][0]
+    if not model.has_custom_property("steps"):
+        return "the run_fn wrote no record"
+    monitor = model.get_string_custom_property(MONITOR) or ACCURACY
+    best = _best(model, monitor)
+    steps = model.get_int_custom_property("steps")
+    if steps and steps == model.get_int_custom_property("resumed_from"):
+        return f"an earlier run trained all {steps} steps, {best}"
+    noun = model.get_string_custom_property(NOUN) or IMAGES
+    loaded = model.get_int_custom_property("variables_loaded")
+    initial = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
+    return (
+        f"{initial if loaded else ''}"
+        f"{model.get_float_custom_property('images_per_second'):,.0f} {noun}/s, {best}"
+    )
+
+
+def _of_evaluator(artifacts: Artifacts) -> str:
+    verdict = "blessed" if blessed(artifacts) else "not blessed"
+    found = evaluation(artifacts)
+    value = found.metrics.get(found.monitor)
+    return verdict if value is None else f"{found.monitor} {short(value)}, {verdict}"
+
+
+def _of_pusher(artifacts: Artifacts) -> str:
+    if not (folder := pushed_to(artifacts)):
+        return "not pushed"
+    if already_pushed(artifacts):
+        return f"already pushed as version {os.path.basename(folder)}"
+    return "pushed"
+
+
+FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
+    EXAMPLE_GEN: _of_examples,
+    ANY_EXAMPLE_GEN: _of_examples,
+    "AnomalyGate": lambda artifacts: (
+        f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
+    ),
+    "ParityGate": lambda artifacts: artifacts["report"][0].get_string_custom_property("verdict"),
+    nodes.TRAINER: _of_trainer,
+    nodes.BASELINE: lambda artifacts: f"model {artifacts['model'][0].id}",
+    "Evaluator": _of_evaluator,
+    "Pusher": _of_pusher,
+    "TrainingReport": lambda artifacts: os.path.basename(page(artifacts)),
+}
+"""Node -> its figure."""
 
 
 def _best(model: Artifact, monitor: str) -> str:

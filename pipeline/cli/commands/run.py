@@ -26,7 +26,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     from stagecraft.pipeline.local import nodes
     from stagecraft.pipeline.local.supervisor import Outcome
 
-    state = RunState(nodes.NODES)
+    state = RunState(nodes.by_default())
     return run_result.as_json(None, state, Outcome("failed"), 0.0, params["output"], None)
 
 
@@ -115,7 +115,7 @@ def run(
 
     if output is not None:
         lock.check(output)  # before the settings, which may import the user's modules
-    state = RunState(nodes.NODES)
+    state = RunState(nodes.by_default())
     asked: dict[str, Any] = {
         "config": config,
         "data": data,

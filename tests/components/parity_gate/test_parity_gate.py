@@ -127,7 +127,7 @@ def test_the_pipeline_has_it_where_it_is_asked_for(tmp_path):
     settings = load("quickstart", ("parity.enabled=true", "parity.steps=8"))
     compiled = Compiler().compile(create_pipeline(settings, tmp_path))
     by_name = {node.pipeline_node.node_info.id: node.pipeline_node for node in compiled.nodes}
-    assert tuple(by_name) == nodes.names(parity=True)
+    assert tuple(by_name) == nodes.of(settings)
     assert "ParityGate" in by_name["Trainer"].upstream_nodes
     parameters = by_name["ParityGate"].parameters.parameters
     assert parameters["parity_steps"].field_value.int_value == 8

@@ -11,7 +11,7 @@ def test_they_are_the_pipelines_own_in_its_order(tmp_path):
     from stagecraft.pipeline.pipeline import create_pipeline
 
     compiled = Compiler().compile(create_pipeline(load("quickstart"), tmp_path))
-    assert tuple(node.pipeline_node.node_info.id for node in compiled.nodes) == nodes.NODES
+    assert tuple(node.pipeline_node.node_info.id for node in compiled.nodes) == nodes.by_default()
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_they_are_the_pipelines_own_in_its_order(tmp_path):
     ],
 )
 def test_a_node_between_others(from_node, to_node, runs):
-    assert nodes.between("Trainer", nodes.NODES, from_node, to_node) == runs
+    assert nodes.between("Trainer", nodes.by_default(), from_node, to_node) == runs
     assert not nodes.between("Trainer", ("Cifar10ExampleGen",))
 
 
@@ -35,12 +35,12 @@ def test_a_node_between_others(from_node, to_node, runs):
 )
 def test_an_unknown_name(name, suggestion):
     with pytest.raises(UserError) as caught:
-        nodes.check([name])
+        nodes.check([name], nodes.by_default())
     assert (caught.value.value, caught.value.suggestion) == (name, suggestion)
 
 
 def test_known_ones_pass():
-    nodes.check(nodes.NODES)
+    nodes.check(nodes.by_default(), nodes.by_default())
 
 
 def test_a_pipeline_without_a_report_ends_with_the_pusher(tmp_path):
@@ -48,5 +48,5 @@ def test_a_pipeline_without_a_report_ends_with_the_pusher(tmp_path):
 
     settings = load("quickstart", ("report.enabled=false", "parity.enabled=true"))
     ids = [node.id for node in create_pipeline(settings, tmp_path).components]
-    assert sorted(ids) == sorted(nodes.names(parity=True, report=False))
-    assert nodes.names(parity=False, report=False)[-1] == "Pusher"
+    assert sorted(ids) == sorted(nodes.of(settings))
+    assert "ParityGate" in ids and nodes.of(settings)[-1] == "Pusher"

@@ -13,9 +13,15 @@ import pytest
 from past_runs import Output
 from processes import signals
 
-from stagecraft.pipeline.local.nodes import NODES
+from stagecraft.pipeline.local import nodes
 
-PLAN = {"kind": "pipeline", "name": "quickstart", "run_id": "R1", "nodes": NODES, "skipped": []}
+PLAN = {
+    "kind": "pipeline",
+    "name": "quickstart",
+    "run_id": "R1",
+    "nodes": nodes.by_default(),
+    "skipped": [],
+}
 REPORT = {
     "examples": {"train": 4500, "val": 500, "eval": 1000},
     "metrics": {"accuracy": 0.71, "loss": 0.83, "top_3_accuracy": 0.93, "odd": float("nan")},
@@ -40,7 +46,11 @@ def failed(cause):
     return {"kind": "end", "status": "failed", "cause": cause, "report": {}}
 
 
-ALL = [PLAN, *(event for name in NODES for event in ran(name, figure=f"figure of {name}")), END]
+ALL = [
+    PLAN,
+    *(event for name in nodes.by_default() for event in ran(name, figure=f"figure of {name}")),
+    END,
+]
 
 
 def reporting(**more):
@@ -58,7 +68,7 @@ def test_json_is_the_last_line_and_the_only_one_on_stdout(stagecraft, tmp_path):
         "pipeline": "quickstart",
         "run_id": "R1",
         "examples": {"train": 4500, "val": 500, "eval": 1000},
-        "components": {name: {"seconds": 1.5, "state": "done"} for name in NODES},
+        "components": {name: {"seconds": 1.5, "state": "done"} for name in nodes.by_default()},
         "metrics": {"accuracy": 0.71, "loss": 0.83, "top_3_accuracy": 0.93, "odd": None},
         "blessed": True,
         "pushed": "/out/serving/1",
