@@ -161,6 +161,17 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize(
+    "row",
+    (ROOT / "CONTRIBUTING.md").read_text().split("| to add |")[1].split("\n\n")[0].splitlines()[2:],
+)
+def test_where_something_is_added(row: str) -> None:
+    paths = re.findall(r"`((?!common/`)[\w/.]+/[\w/.]*)`", row)
+    assert paths
+    for path in paths:
+        assert list(ROOT.glob(path.replace("NAME", "*").replace("GROUP", "*"))), path
+
+
 THREE_DEVICES = """
 import json, sys
 import numpy as np
