@@ -284,9 +284,9 @@ def _check_start(config: dict[str, Any], location: str) -> Iterator[Finding]:
             yield _refused(
                 "node-affinity", f"{location}.nodeAffinity[{index}]", problem, "Correct the field."
             )
-    names = list(_USED)
+    taken = list(_USED)
     for index, container in enumerate(config.get("initContainers", [])):
-        if problem := _init_container(container, names):
+        if problem := _init_container(container, taken):
             yield Finding(
                 "init-container",
                 f"{location}.initContainers[{index}]",
@@ -294,7 +294,7 @@ def _check_start(config: dict[str, Any], location: str) -> Iterator[Finding]:
                 "Give each a unique name, an image, and mounts with absolute paths.",
                 _EXTEND,
             )
-        names.append(container.get("name", ""))
+        taken.append(container.get("name", ""))
 
 
 def _toleration(toleration: dict[str, Any]) -> str:
@@ -328,11 +328,11 @@ def _affinity(term: dict[str, Any]) -> str:
     return ""
 
 
-def _init_container(container: dict[str, Any], names: list[str]) -> str:
+def _init_container(container: dict[str, Any], taken: list[str]) -> str:
     name = container.get("name", "")
     if not name:
         return "the container has no name"
-    if name in names:
+    if name in taken:
         return f"the pod has another container {name!r}"
     if not container.get("image"):
         return "the container has no image"
