@@ -19,9 +19,8 @@ import sys
 from absl import logging
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline import configs
+from stagecraft.pipeline import configs, tfx_command
 from stagecraft.pipeline.kubeflow import compile, document
-from stagecraft.pipeline.tfx_command import engine_option
 from stagecraft.pipeline.vertex import compile as vertex
 
 
@@ -29,7 +28,7 @@ def main() -> None:
     """Compiles."""
     logging.set_verbosity(logging.INFO)
     try:
-        engine = engine_option.engine()
+        engine = tfx_command.engine()
         if engine == "vertex":
             vertex.compile_pipeline(configs.SETTINGS)
         else:

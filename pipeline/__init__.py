@@ -35,7 +35,7 @@ if typing.TYPE_CHECKING:
         PipelineSettings as PipelineSettings,
         load as load_settings,
     )
-    from stagecraft.pipeline.tfx_command.engine_option import engine as tfx_engine
+    from stagecraft.pipeline.tfx_command import engine as tfx_engine
     from stagecraft.pipeline.vertex.compile import compile_pipeline as compile_for_vertex
     from stagecraft.pipeline.vertex.runner import VertexRunner as VertexRunner
     from stagecraft.schemas import features as features

@@ -12,18 +12,28 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+from pydantic import BaseModel
+
+from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
 from stagecraft.components.metadata import component_runs, run_metadata
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.metadata.run_metadata import Properties, RunMetadata
 from stagecraft.components.report.pages import training_text
-from stagecraft.pipeline.history import past_settings
+from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.pipeline.settings.data import EXAMPLE_GEN
 from stagecraft.schemas import features
 from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
+
+Flat = dict[str, Any]
+"""Settings: dotted name, such as ``train.epochs`` -> value."""
 
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
@@ -50,12 +60,11 @@ class PastRun:
     fingerprint: str
     """SHA-256 of the data's content."""
     examples: dict[str, int]
-    settings: dict[str, Any]
-    """Settings by dotted name; see ``past_settings``."""
+    settings: Flat
     settings_are_whole: bool
     base: str
     """The preset that ``changed`` compares with, or ``defaults``."""
-    changed: dict[str, Any]
+    changed: Flat
     """The settings that differ from ``base``."""
     code: dict[str, str]
     topology: str
@@ -97,8 +106,8 @@ def read(run: RecordedRun) -> PastRun:
     all_components = components(run)
     state, component = _state(all_components, _is_running(run))
     executions, artifacts = _executions(recorded), _artifacts(recorded)
-    settings = past_settings.known(executions, recorded.notes.settings)
-    base, others = past_settings.base(pipeline)
+    settings = known_settings(executions, recorded.notes.settings)
+    base, others = base_settings(pipeline)
     examples = artifacts.get("Examples", {})
     # TFX's ExampleGens have an input_base; those with a query have none.
     inputs = (str(p["input_base"]) for p in executions.values() if p.get("input_base"))
@@ -118,9 +127,9 @@ def read(run: RecordedRun) -> PastRun:
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         examples=_examples(examples, artifacts),
         settings=settings,
-        settings_are_whole=past_settings.defaults().keys() <= settings.keys(),
+        settings_are_whole=default_settings().keys() <= settings.keys(),
         base=base,
-        changed=past_settings.changed(settings, others),
+        changed=changed_settings(settings, others),
         code=_code(executions),
         topology=_topology(artifacts, settings),
         metrics=metrics,
@@ -216,7 +225,7 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
     return fingerprints
 
 
-def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
+def _topology(artifacts: Mapping[str, Properties], settings: Flat) -> str:
     """The topology in the Trainer's record; without a record, that of the settings."""
     if trained := _record(artifacts):
         return training_text.grid_text(trained)
@@ -249,3 +258,88 @@ def _metrics(artifacts: Mapping[str, Properties]) -> tuple[dict[str, float], str
         evaluation = read_evaluation(folder)
         return metrics | evaluation.metrics, evaluation.monitor
     return metrics, monitor
+
+
+def known_settings(executions: Mapping[str, Properties], noted: str = "") -> Flat:
+    """The settings of a run, from ML Metadata.
+
+    The TrainingReport's execution has all settings, and so do the notes of the run. Without both,
+    each execution has the settings of its own component.
+
+    Args:
+        executions: node id -> properties of its execution.
+        noted: YAML of the settings that differ from the defaults, from the notes of the run.
+    """
+    settings: Flat = {}
+    if text := executions.get("TrainingReport", {}).get("settings") or noted:
+        # Earlier versions of Stagecraft recorded secrets.
+        settings = default_settings() | flat(
+            pipeline_settings.without_secrets(yaml.safe_load(text))
+        )
+    if EXAMPLE_GEN in executions:
+        settings |= _of_data(executions[EXAMPLE_GEN])
+    if "Trainer" in executions:
+        settings |= _of_training(executions["Trainer"])
+    left: Flat = secrets.redact_tree(settings)
+    return left
+
+
+def default_settings() -> Flat:
+    """The default of every setting that a run records."""
+    return flat(pipeline_settings.recorded(PipelineSettings()))
+
+
+def base_settings(pipeline: str) -> tuple[str, Flat]:
+    """The preset with the pipeline's name, or ``defaults`` if there is none; and its settings."""
+    for preset in pipeline_settings.presets():
+        if preset.replace("_", "-") != pipeline:  # a pipeline's name has no underscore
+            continue
+        return preset, flat(pipeline_settings.recorded(pipeline_settings.load(preset)))
+    return "defaults", default_settings()
+
+
+def changed_settings(settings: Flat, base: Flat) -> Flat:
+    """The settings that differ from ``base``, except the pipeline's name."""
+    return {
+        name: value
+        for name, value in sorted(settings.items())
+        if value != base.get(name) and name != "name"
+    }
+
+
+def flat(
+    tree: Mapping[str, Any], model: type[BaseModel] = PipelineSettings, prefix: str = ""
+) -> Flat:
+    """A tree of settings under dotted names; a mapping that is one setting stays whole."""
+    leaves: Flat = {}
+    for name, value in tree.items():
+        field = model.model_fields.get(name)
+        kind = field.annotation if field else None
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            leaves |= flat(value, kind, f"{prefix}{name}.")
+        else:
+            leaves[prefix + name] = value
+    return leaves
+
+
+def _of_data(properties: Properties) -> Flat:
+    settings = {
+        f"data.{name}": properties[name] for name in DataSettings.model_fields if name in properties
+    }
+    dataset, _, label = str(properties.get("dataset", "")).partition("_")
+    return settings | {"data.dataset": dataset, "data.label": label or "fine"}
+
+
+def _of_training(properties: Properties) -> Flat:
+    """ML Metadata has no property for a field that is None, and numbers for booleans."""
+    settings, unset = {}, default_settings()
+    for section, outer in TrainingSettings.model_fields.items():
+        for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
+            value = properties.get(f"{section}_{name}")
+            if field.annotation is bool and value is not None:
+                value = bool(value)
+            if value is None and field.default in (None, (), {}):  # ML Metadata leaves it out
+                settings[f"{section}.{name}"] = unset[f"{section}.{name}"]
+            elif value is not None:
+                settings[f"{section}.{name}"] = TrainingSettings.parsed(f"{section}_{name}", value)
+    return settings

@@ -6,39 +6,44 @@ ports the rules of the backend.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
+import json
 import logging
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import yaml
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
     KubeflowV2DagRunner,
     KubeflowV2DagRunnerConfig,
 )
 from tfx.orchestration.pipeline import Pipeline
+from tfx.types import Artifact
+from tfx.types.artifact import PropertyType
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.pipeline.kubeflow import linter, spec as specs
-from stagecraft.pipeline.kubeflow.compiler import (
-    argo_escape,
-    artifact_types,
-    beam_step,
-    nodes,
-    platform,
-    store_keys,
-    trainer_step,
-    unsupported,
-)
+from stagecraft.pipeline.kubeflow.compiler import nodes, platform, step_settings
+from stagecraft.pipeline.kubeflow.linter.rules import argo_tags
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 
 _log = logging.getLogger(__name__)
+
+_OPENAPI_TYPES = {
+    PropertyType.INT: "integer",
+    PropertyType.FLOAT: "number",
+    PropertyType.STRING: "string",
+    PropertyType.BOOLEAN: "boolean",
+}
+"""Types of OpenAPI; all others are objects."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -112,7 +117,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             )
         name = pipeline.pipeline_info.pipeline_name
         try:
-            with artifact_types.with_properties():
+            with _properties_in_schemas():
                 compiled = super().run(_without_resolvers(pipeline), write_out=False)
         except (NotImplementedError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
@@ -139,54 +144,9 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
     def _adapt(self, spec: Json, pipeline: Pipeline) -> Json:
         """Adapts the spec to the backend; returns entries of the platform document."""
-        image = str(self.config.default_image)
-        drivers = {}
-        for node in pipeline.components:
-            nodes.keep_platform_config(spec, node)
-            if isinstance(node, Resolver):
-                nodes.add_resolver(spec, node, image)
-            elif nodes.driver_of(node):
-                drivers[nodes.add_driver(spec, node, image)] = node.id
-        nodes.name_producers(spec)
-        self.settings.check_names([node.id for node in pipeline.components])
-        without_keys: dict[str, list[str]] = {}
-        always_pulled: dict[str, None] = {}
-        executors, components = {}, {node.id: node for node in pipeline.components}
-        for step in list(specs.steps(spec)):
-            name = drivers.get(step.name, step.name)
-            wanted = self.settings.step(name)
-            if not specs.is_ours(step) and not self.settings.has_own_image(name):
-                wanted = wanted.model_copy(update={"image": None})  # its author named one
-            if step.name in drivers:  # it only reads metadata
-                wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
-            job = trainer_step.starts_job(components.get(name))
-            further = [self.settings.job.folder or ""] if job else []
-            wanted = store_keys.add(spec, step, wanted, further)
-            for scheme in store_keys.without_keys(spec, step, wanted, further):
-                without_keys.setdefault(scheme, []).append(name)
-            if job and step.name not in drivers:
-                wanted = trainer_step.step_of(components[name], wanted, self.settings)
-            wanted = beam_step.step_of(step, components.get(step.name), pipeline, wanted)
-            platform.check(name, wanted, self.settings.backend_version)
-            label, version = step.component["executorLabel"], self.settings.backend_version
-            executors[label] = platform.apply(step, wanted, version)
-            of_settings = specs.is_ours(step) or self.settings.has_own_image(name)
-            image_of_step = (step.container or {}).get("image", "")
-            if of_settings and image_of_step and wanted.pull_policy(image_of_step) is None:
-                always_pulled[image_of_step] = None
-        for scheme, names in sorted(without_keys.items()):
-            self._warn(
-                f"{', '.join(sorted({*names}))}: open {scheme}:// URIs, and their settings name no "
-                "credentials. These steps work only if the container image or the cluster provides "
-                "credentials."
-            )
-        for image in always_pulled:
-            self._warn(
-                f"{image}: Kubernetes pulls an image without a tag, or with the tag latest, before "
-                "each step. If no registry has the image, the first step never starts. Give the "
-                "image a version as its tag, and set kubeflow.image."
-            )
-        argo_escape.escape(spec)
+        drivers = nodes.replace(spec, pipeline, str(self.config.default_image))
+        executors = step_settings.apply(spec, pipeline, self.settings, drivers, self._warn)
+        _escape_tags(spec)
         specs.rename_for_argo(spec)
         specs.drop_implied_dependencies(spec)
         specs.complete_arguments(spec, str(pipeline.pipeline_info.pipeline_root))
@@ -220,17 +180,53 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
 def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     """A copy for TFX's compiler, which supports two resolvers; the backend runs none."""
-    unsupported.check_complete(pipeline)
-    for node in pipeline.components:
-        if isinstance(node, Resolver):
-            unsupported.check_resolver(node)
-        else:
-            unsupported.check(node)
+    nodes.check(pipeline)
     pipeline.finalize()
     result = copy.copy(pipeline)
     # The property would sort again, without the removed nodes.
     result._components = [node for node in pipeline.components if not isinstance(node, Resolver)]
     return result
+
+
+@contextlib.contextmanager
+def _properties_in_schemas() -> Iterator[None]:
+    """In this block, TFX's compiler keeps ``PROPERTIES`` of users' artifact types."""
+    original = compiler_utils.get_artifact_schema
+
+    def get_artifact_schema(artifact_type: type[Artifact]) -> str:
+        text: str = original(artifact_type)
+        schema = yaml.safe_load(text)
+        own = {
+            name: {"type": _OPENAPI_TYPES.get(each.type, "object")}
+            for name, each in (artifact_type.PROPERTIES or {}).items()
+            if name not in schema.get("properties", {})
+        }
+        if not own:
+            return text
+        schema["properties"] = schema.get("properties", {}) | own
+        return str(yaml.dump(schema, sort_keys=False))
+
+    compiler_utils.get_artifact_schema = get_artifact_schema
+    try:
+        yield
+    finally:
+        compiler_utils.get_artifact_schema = original
+
+
+def _escape_tags(spec: Json) -> None:
+    """Escapes Argo's template tags ``{{…}}`` in parameters; the entrypoint restores them.
+
+    The backend writes constants into an Argo Workflow, and Argo replaces or refuses some tags in
+    it. Such constants become JSON without tags.
+    """
+    for step in specs.steps(spec):
+        if not specs.is_ours(step):
+            continue
+        for source in step.task.get("inputs", {}).get("parameters", {}).values():
+            value = source.get("runtimeValue", {}).get("constant")
+            if isinstance(value, str) and any(argo_tags.check_texts(value, "")):
+                text = json.dumps(value).replace("{{", "{\\u007b")
+                source["runtimeValue"]["constant"] = f"{specs.ESCAPED}{text}"
 
 
 def _description(pipeline: Pipeline) -> str:

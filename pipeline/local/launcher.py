@@ -13,12 +13,12 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants
 from tfx.orchestration.portable import data_types, launcher, outputs_utils
 from tfx.orchestration.portable.mlmd import execution_lib
-from tfx.proto.orchestration import execution_result_pb2
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tfx.types import Artifact
 from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.metadata import component_runs, manifest, run_metadata
-from stagecraft.pipeline.beam import cache_key, reduced_overhead
+from stagecraft.pipeline.beam import arguments, reduced_overhead
 from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
@@ -37,7 +37,7 @@ class ReportingLauncher(launcher.Launcher):
         """See the base class; the executor has its own copy of the specification."""
         super().__init__(*args, **kwargs)
         self._beam_args = getattr(self._executor_spec, "beam_pipeline_args_placeholders", ())
-        self._executor_spec: Any = cache_key.counted_spec(self._executor_spec)
+        self._executor_spec: Any = _counted(self._executor_spec)
 
     def launch(self) -> data_types.ExecutionInfo | None:
         """Raises KeyboardInterrupt if a signal asked to stop, RuntimeError for missing inputs."""
@@ -197,3 +197,23 @@ def installed() -> Iterator[None]:
             yield
     finally:
         launcher.Launcher = stock
+
+
+def _counted(spec: object) -> object:
+    """An executor's specification for TFX's cache key, without Beam's arguments.
+
+    Addresses, ports, parallelism, environments, credentials, retries, temporary folders and labels
+    change no result, and neither does the runner. So only arguments count that neither Beam nor its
+    runners know, because the user's code may read them.
+    """
+    if not isinstance(spec, executable_spec_pb2.BeamExecutableSpec):
+        return spec
+    counted = executable_spec_pb2.BeamExecutableSpec()
+    counted.CopyFrom(spec)
+    del counted.beam_pipeline_args[:], counted.beam_pipeline_args_placeholders[:]
+    _, others = arguments.split(spec.beam_pipeline_args)
+    counted.beam_pipeline_args.extend(others)
+    counted.beam_pipeline_args_placeholders.extend(
+        each for each in spec.beam_pipeline_args_placeholders if not each.HasField("value")
+    )
+    return counted

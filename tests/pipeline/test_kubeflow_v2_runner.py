@@ -13,10 +13,9 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from processes import ran
 from tfx.tools.cli.cli_context import Context
 
-from stagecraft.pipeline import configs
+from stagecraft.pipeline import configs, tfx_command
 from stagecraft.pipeline.kubeflow import compile, linter
 from stagecraft.pipeline.settings import load
-from stagecraft.pipeline.tfx_command import engine_option
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "kubeflow_v2_runner.py"
@@ -69,13 +68,13 @@ def test_the_engine_is_the_running_commands():
     given.flags_dict["engine"] = "vertex"
     group = click.Context(click.Command("tfx"), obj=given)
     with click.Context(click.Command("compile"), parent=group):
-        assert engine_option.engine() == "vertex"
+        assert tfx_command.engine() == "vertex"
 
 
 def test_without_a_command_of_tfx_there_is_no_engine():
-    assert engine_option.engine() is None
+    assert tfx_command.engine() is None
     with click.Context(click.Command("something else")):
-        assert engine_option.engine() is None
+        assert tfx_command.engine() is None
 
 
 def test_the_vertex_job(compile_vertex):

@@ -5,7 +5,7 @@ import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.cli import describe_settings
-from stagecraft.pipeline.history import past_settings
+from stagecraft.pipeline.history import past_run
 from stagecraft.pipeline.kubeflow import visible_secrets
 from stagecraft.pipeline.settings import SettingsError, changes_as_yaml, load
 
@@ -35,19 +35,19 @@ def test_records_hold_neither_secrets_nor_kubeflow():
 def test_history_leaves_out_what_earlier_versions_recorded():
     old = yaml.safe_dump(load("quickstart", PLANTED).model_dump(mode="json"))
     assert SECRET in old
-    known = past_settings.known({"TrainingReport": {"settings": old}})
+    known = past_run.known_settings({"TrainingReport": {"settings": old}})
     assert SECRET not in str(known)
     assert known["train.seed"] == 7
     assert not [name for name in known if name.startswith("kubeflow")]
-    assert known.keys() >= past_settings.defaults().keys()
+    assert known.keys() >= past_run.default_settings().keys()
 
 
 @pytest.mark.parametrize("preset", pipeline_settings.presets())
 def test_history_compares_with_the_preset(preset):
     settings = load(preset)
-    found, base = past_settings.base(settings.name)
-    whole = past_settings.flat(pipeline_settings.recorded(settings))
-    assert found == preset and past_settings.changed(whole, base) == {}
+    found, base = past_run.base_settings(settings.name)
+    whole = past_run.flat(pipeline_settings.recorded(settings))
+    assert found == preset and past_run.changed_settings(whole, base) == {}
 
 
 def test_config_shows_no_secret():

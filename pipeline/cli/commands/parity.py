@@ -117,7 +117,7 @@ def check_topologies(
 ) -> list[Row]:
     """Checks topologies one after the other, and prints the progress."""
     from stagecraft.pipeline.checks import model_arguments  # with TensorFlow
-    from stagecraft.pipeline.local.parity import parity_data
+    from stagecraft.pipeline.local import parity_data
     from stagecraft.trainer_module.parity.check import Check
 
     started = time.monotonic()

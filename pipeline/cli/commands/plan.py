@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.pipeline.cli import options, plan_search
+from stagecraft.common.text import columns
+from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
+from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, Cluster, parse_cluster
 from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.processes.imports import fast_imports
 
@@ -121,7 +124,7 @@ def plan(
             )
         more = options.override("--measure", "parallel.costs", "measured" if measure else None)
         settings = options.load_settings(config, (*overrides, *more))
-        plan_search.run(settings, devices, network, as_json=as_json)
+        _search(settings, devices, network, as_json=as_json)
         return
     months = _Months.parse(goodput, faults, seconds=bool(devices or measure))
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)
@@ -130,9 +133,7 @@ def plan(
     console.say(str(result), stderr=as_json)
     of_hosts = months.simulate(result)
     if of_hosts:
-        from stagecraft.pipeline.cli.terminal.goodput_text import goodput_text
-
-        console.say(f"\n{goodput_text(of_hosts, months.faults)}", stderr=as_json)
+        console.say(f"\n{_goodput_text(of_hosts, months.faults)}", stderr=as_json)
     for note in notes:
         console.say(f"note: {note}", stderr=as_json)
     if as_json:
@@ -174,7 +175,7 @@ def _plan(
 ) -> tuple[Plan, list[str]]:
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
-    from stagecraft.trainer_module.planning.target import Target
+    from stagecraft.trainer_module.planning.target import Target  # with numpy
 
     early_checks.check_model(settings)
     target = Target(named_devices, "--devices ")
@@ -195,3 +196,91 @@ def _plan(
     with progress_bar("timing the model's layers", stderr=True) as on_progress:
         result = target.plan(build, settings, network_gbit=network_gbit, on_progress=on_progress)
     return result, notes
+
+
+def _search(
+    settings: PipelineSettings, named_devices: str | None, network_gbit: float, *, as_json: bool
+) -> None:
+    """Shows the fastest topologies.
+
+    Args:
+        named_devices: hosts, devices and accelerator; None: the devices of this machine.
+
+    Raises:
+        UserError: no topology is possible.
+    """
+    from stagecraft.pipeline.checks import early_checks
+
+    early_checks.check_model(settings)
+    cluster = parse_cluster(named_devices) if named_devices else None
+
+    # TensorFlow takes seconds to import: after all checks that do not need it.
+    from stagecraft.pipeline.cli.terminal.run_view import progress_bar
+    from stagecraft.trainer_module.parallel import topology
+    from stagecraft.trainer_module.planning.search import automatic
+    from stagecraft.trainer_module.planning.search.text import found_text
+
+    parallel = settings.parallel
+    topology.configure_devices(parallel)
+    own = list(parallel.device_names) or topology.available(parallel)
+    if cluster is None:
+        cluster = Cluster(1, len(own), None)
+    model, notes = _model_to_search(settings)
+    with progress_bar("searching", stderr=True) as on_progress:
+        found = automatic.search(
+            model,
+            settings,
+            hosts=cluster.hosts,
+            devices=cluster.devices,
+            device=own[0],
+            accelerator=cluster.accelerator,
+            network_gbit=network_gbit,
+            on_progress=on_progress,
+        ).found
+    given = parallel.model_dump()
+    console.say(found_text(found, settings.train.model, given), stderr=as_json)
+    for note in notes:
+        console.say(f"note: {note}", stderr=as_json)
+    if as_json:
+        console.say_json(dataclasses.asdict(found))
+
+
+def _model_to_search(settings: PipelineSettings) -> tuple[Any, list[str]]:
+    """The model, without values unless layers are measured; and notes about it."""
+    from stagecraft.pipeline.checks import preflight
+
+    if settings.parallel.costs == "flops":
+        # Code of a user's model may read values; what it raises, is whatever it calls.
+        with contextlib.suppress(Exception):
+            return preflight.build_blank(settings)
+    return preflight.build(settings)
+
+
+def _goodput_text(months: Sequence[Goodput], faults: Faults) -> str:
+    """Simulated months of a training, as a table."""
+    names = ["hosts", "failures", "useful", "stragglers", "checkpoints", "lost work", "restarts"]
+    lines = [[*names, "a checkpoint every"]]
+    for month in months:
+        shares = (month.stragglers, month.checkpoints, month.lost, month.restarts)
+        lines.append(
+            [
+                f"{month.hosts:,}",
+                f"{month.failures:,.1f}",
+                f"{month.useful:.1%}",
+                *(f"{share:.1%}" for share in shares),
+                f"{_duration(month.checkpoint_seconds)} ({month.checkpoint_every:,} steps)",
+            ]
+        )
+    return (
+        "A month of training, simulated; each host as planned above:\n"
+        f"{columns(lines)}\n"
+        f"A host fails every {faults.mtbf:,.0f} h; a restart takes {faults.restart:g} s, a "
+        f"checkpoint {faults.checkpoint:g} s; the time of a pass varies by {faults.jitter:.0%}."
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 import time
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from stagecraft.common import secrets
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
-from stagecraft.pipeline.cli.terminal import command_line, console
+from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.cli.terminal.run_state import RunState
     from stagecraft.pipeline.local.spec import RunSpec
     from stagecraft.pipeline.local.supervisor import Outcome
     from stagecraft.pipeline.settings import PipelineSettings
+    from stagecraft.pipeline.settings.overrides import Override
+
+_MAY_BE_SECRET = ("kubeflow", "beam")
+"""Sections whose values may hold a password: the command line shows only their names."""
 
 
 def _failure(params: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +150,7 @@ def run(
         from_node=from_node,
         to_node=to_node,
         fresh=fresh,
-        command=command_line.run_command(**asked),
+        command=run_command(**asked),
     )
     outcome = _follow(spec, log, state, stderr=as_json)
     seconds = time.monotonic() - started
@@ -163,6 +169,46 @@ def run(
     return 1 if problem else 0
 
 
+def run_command(
+    *,
+    config: str = options.DEFAULT_CONFIG,
+    data: str | None = None,
+    overrides: tuple[str | Override, ...] = (),
+    output: pathlib.Path | None = None,
+    runner: str = "local",
+    from_node: str | None = None,
+    to_node: str | None = None,
+    fresh: bool = False,
+) -> str:
+    """The command line of a run, with the options that differ from the defaults."""
+    words = ["stagecraft", "run"]
+    if config != options.DEFAULT_CONFIG:
+        words += ["--config", config]
+    if data is not None:
+        words += ["--data", data]
+    if output is not None:
+        words += ["--output", str(output)]
+    for override in overrides:
+        words += _override(override)
+    if runner != "local":
+        words += ["--runner", runner]
+    if fresh:
+        words.append("--fresh")
+    for option, node in (("--from", from_node), ("--to", to_node)):
+        if node:
+            words += [option, node]
+    return shlex.join(words)
+
+
+def _override(override: str | Override) -> list[str]:
+    if not isinstance(override, str):
+        return override.text.split(" ", 1)
+    key, _, _ = override.partition("=")
+    if key.strip().partition(".")[0] in _MAY_BE_SECRET:
+        return ["--set", f"{key}={secrets.LEFT_OUT}"]
+    return ["--set", secrets.redact(override)]
+
+
 def _resume_command(asked: dict[str, Any], state: RunState) -> str:
     """The command that resumes an interrupted run.
 
@@ -173,7 +219,7 @@ def _resume_command(asked: dict[str, Any], state: RunState) -> str:
         first = state.nodes.get(asked["from_node"] or "")
         from_node = None if first and first.state == "done" else asked["from_node"]
         asked = asked | {"fresh": False, "from_node": from_node}
-    return command_line.run_command(**asked)
+    return run_command(**asked)
 
 
 def _check(settings: PipelineSettings, from_node: str | None, to_node: str | None) -> None:

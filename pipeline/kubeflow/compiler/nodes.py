@@ -1,4 +1,4 @@
-"""Replaces nodes that the backend does not run: it runs containers and nothing else."""
+"""Refuses or replaces nodes that the backend does not run: it runs containers and nothing else."""
 
 from __future__ import annotations
 
@@ -7,20 +7,68 @@ import itertools
 import json
 from typing import Any
 
+from google.protobuf import json_format
 from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.infra_validator.component import InfraValidator
 from tfx.dsl.components.base import base_driver
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution import resolver_op
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.kubeflow.v2 import compiler_utils
-from tfx.types.channel import BaseChannel, OutputChannel
+from tfx.orchestration.pipeline import Pipeline
+from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
 from tfx.types.standard_artifacts import Model
 from tfx.utils import name_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components import LatestBlessedBaseline
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
+
+
+class UnsupportedNodeError(UserError):
+    """A node that cannot be compiled for Kubeflow."""
+
+    def __init__(self, node: Any, problem: str):
+        super().__init__(f"{node.id}: {problem}", record=node.id)
+
+
+def check(pipeline: Pipeline) -> None:
+    """Refuses a pipeline with a node that cannot be compiled for Kubeflow.
+
+    Raises:
+        UserError: the pipeline is empty.
+        UnsupportedNodeError: a node cannot be compiled, or reads the output of one that is not in
+            the pipeline.
+    """
+    _check_complete(pipeline)
+    for node in pipeline.components:
+        if isinstance(node, resolver.Resolver):
+            _check_resolver(node)
+        else:
+            _check_step(node)
+
+
+def replace(spec: Json, pipeline: Pipeline, image: str) -> dict[str, str]:
+    """Replaces resolvers and drivers with steps that run ``image``.
+
+    Returns:
+        Name of the step that runs a driver -> ID of the component that has it.
+    """
+    drivers = {}
+    for node in pipeline.components:
+        _keep_platform_config(spec, node)
+        if isinstance(node, resolver.Resolver):
+            _add_resolver(spec, node, image)
+        elif driver_of(node):
+            drivers[_add_driver(spec, node, image)] = node.id
+    _name_producers(spec)
+    return drivers
 
 
 def driver_of(node: Any) -> str | None:
@@ -29,7 +77,112 @@ def driver_of(node: Any) -> str | None:
     return None if driver is base_driver.BaseDriver else name_utils.get_full_name(driver)
 
 
-def add_driver(spec: Json, node: Any, image: str) -> str:
+def _check_step(node: Any) -> None:
+    """Refuses a component that cannot be a step."""
+    if isinstance(node, Pipeline):
+        raise UnsupportedNodeError(
+            node,
+            "a pipeline within a pipeline cannot be compiled for Kubeflow. Move its components "
+            "into the outer one.",
+        )
+    if isinstance(node, InfraValidator):
+        raise UnsupportedNodeError(
+            node,
+            "InfraValidator starts a server in a container, which a step of Kubeflow Pipelines "
+            "cannot do. Remove this component.",
+        )
+    if node.exec_properties.get("module_file"):
+        raise UnsupportedNodeError(
+            node,
+            "TFX packs its module_file into a wheel below the pipeline root, and a step on "
+            "Kubeflow cannot install this wheel. Put the module into the container image. Instead "
+            "of module_file, set run_fn or preprocessing_fn to the path of the function, or "
+            "module_path to the path of the module.",
+        )
+    for name, value in node.exec_properties.items():
+        if not isinstance(value, RuntimeParameter) and _has_runtime_parameter(value):
+            raise UnsupportedNodeError(
+                node,
+                f"the parameter {name!r} contains a RuntimeParameter within a dict, a list or a "
+                "message, which TFX would compile as text. Make the RuntimeParameter the whole "
+                "value of a parameter.",
+            )
+    for each in _classes(node):
+        if each.__module__ == "__main__":
+            raise UnsupportedNodeError(
+                node,
+                f"{each.__name__} is defined in the script that compiles the pipeline. The "
+                "container image does not contain this script. Move the class into a module in the "
+                "container image.",
+            )
+    for key, channel in node.inputs.items():
+        if not isinstance(channel, Channel):
+            raise UnsupportedNodeError(
+                node,
+                f"the input {key!r} is not the output of one component, but a union, a ForEach or "
+                "a resolver function, which cannot be compiled for Kubeflow.",
+            )
+    for key, channel in node.outputs.items():
+        try:
+            compiler_utils.get_artifact_schema(channel.type)
+        except ValueError:
+            path = name_utils.get_full_name(channel.type)
+            raise UnsupportedNodeError(
+                node,
+                f"the output {key!r} has the type name {channel.type.TYPE_NAME!r}, but a type name "
+                f"must contain the module from which a step imports the class. Give {path} a "
+                f"TYPE_NAME such as 'my_types.{channel.type.__name__}': a top-level module of 3 to "
+                "21 lower-case letters, a dot, and the name of the class.",
+            ) from None
+
+
+def _check_complete(pipeline: Pipeline) -> None:
+    """Refuses a pipeline without components, or one that lacks a component."""
+    name = pipeline.pipeline_info.pipeline_name
+    if not pipeline.components:
+        raise UserError(f"{name}: the pipeline has no components.", record=name)
+    names = {node.id for node in pipeline.components}
+    for node in pipeline.components:
+        for key, channel in node.inputs.items():
+            producer = getattr(channel, "producer_component_id", None)
+            if producer and producer not in names:
+                raise UnsupportedNodeError(
+                    node,
+                    f"the input {key!r} is an output of {producer!r}, which is not in the "
+                    "pipeline. Add it to the pipeline's components.",
+                )
+
+
+def _check_resolver(node: resolver.Resolver) -> None:
+    """Refuses resolvers without a counterpart on Kubeflow."""
+    strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
+    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
+        raise UnsupportedNodeError(
+            node,
+            "Kubeflow Pipelines has no resolvers, and the strategy "
+            f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
+            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
+        )
+
+
+def _has_runtime_parameter(value: Any) -> bool:
+    if isinstance(value, str):  # TFX has made it JSON
+        return "RuntimeParameter" in value and "__tfx_object_type__" in value
+    if isinstance(value, (dict, list, tuple)):
+        return any(
+            map(_has_runtime_parameter, value.values() if isinstance(value, dict) else value)
+        )
+    return isinstance(value, RuntimeParameter)
+
+
+def _classes(node: Any) -> list[type]:
+    """Classes that a step imports: executor, driver, and types of artifacts."""
+    code = [getattr(node.executor_spec, "executor_class", None), node.driver_class]
+    types = [channel.type for channel in (*node.inputs.values(), *node.outputs.values())]
+    return [each for each in (*code, *types) if each is not None]
+
+
+def _add_driver(spec: Json, node: Any, image: str) -> str:
     """Adds a step before the node that runs its driver; returns the name.
 
     It is never cached: the driver reads span, version and fingerprint of the data at run time.
@@ -79,7 +232,7 @@ def _unused_name(spec: Json, name: str) -> str:
     return next(each for each in itertools.chain([name], numbered) if each not in names)
 
 
-def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
+def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
     """Replaces the resolver with an uncached step that looks up the latest blessed model.
 
     Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
@@ -167,7 +320,7 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
         args += [specs.RESOLVED_INPUTS, json.dumps(resolved, sort_keys=True)]
 
 
-def name_producers(spec: Json) -> None:
+def _name_producers(spec: Json) -> None:
     """Corrects producers, to which TFX adds ``_task``, and types, which TFX calls STRING."""
     names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
@@ -182,11 +335,9 @@ def name_producers(spec: Json) -> None:
                 specs.parameters(step)[name] = {"parameterType": kind}
 
 
-def keep_platform_config(spec: Json, node: Any) -> None:
+def _keep_platform_config(spec: Json, node: Any) -> None:
     """Gives a file-based ExampleGen the resources of its ``platform_config``."""
     if isinstance(node, FileBasedExampleGen) and node.platform_config:
-        from google.protobuf import json_format
-
         [step] = [step for step in specs.steps(spec) if step.name == node.id]
         assert step.container is not None
         step.container["resources"] = json_format.MessageToDict(node.platform_config)

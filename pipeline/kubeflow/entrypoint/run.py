@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import json
 import posixpath
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from google.protobuf import json_format
+from tfx.dsl.component.experimental import json_compat
+from tfx.dsl.component.experimental.annotations import Parameter
 from tfx.dsl.io import fileio
 from tfx.orchestration import data_types_utils
 from tfx.orchestration.kubeflow.v2 import compiler_utils
-from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+from tfx.orchestration.kubeflow.v2.container import (
+    kubeflow_v2_entrypoint_utils as tfx_utils,
+    kubeflow_v2_run_executor,
+)
 from tfx.proto.orchestration import driver_output_pb2
+from tfx.types import Artifact
 from tfx.types.standard_artifacts import ModelBlessing
-from tfx.utils import io_utils, name_utils
+from tfx.types.value_artifact import ValueArtifact
+from tfx.utils import import_utils, io_utils, name_utils
 
+from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import beam_filesystem, permanent_uris, tensorflow_files
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
-from stagecraft.pipeline.kubeflow.entrypoint import (
-    addresses,
-    blessed_models,
-    local_values,
-    manifests,
-)
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
+
+Artifacts = dict[str, list[Artifact]]
 
 _BLESSED = "blessed"
 
@@ -83,12 +90,15 @@ def run(
             json_serialized_invocation_args=json.dumps(invocation.input),
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
-        restored = local_values.restored(executor_class)
-        rooted = beam.rooted(pipeline)
         beam_args = for_workers(beam_args)
-        reduced = beam.reduced_overhead(beam_args)
-        copied, compared = permanent_uris.copied(kept), manifests.compared()
-        with beam.in_process(), reduced, rooted, copied, restored, compared:
+        with (
+            beam.in_process(),
+            beam.reduced_overhead(beam_args),
+            beam.rooted(pipeline),
+            permanent_uris.copied(kept),
+            restored_values(executor_class),
+            _compared(),
+        ):
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():
@@ -181,3 +191,111 @@ def _record_blessing(
                 uri=inputs["model"], metadata=model.get("metadata", {})
             )
             blessed_models.record(pipeline, {"Model": blessed, "ModelBlessing": blessing})
+
+
+@contextlib.contextmanager
+def restored_values(executor_class: str) -> Iterator[None]:
+    """In this block, an executor gets the values that TFX's local operator gives it.
+
+    TFX's entrypoint for Vertex reads no ``ValueArtifact``, and passes each parameter as the
+    compiled pipeline has it: a bool as a number, a list or dict as JSON.
+
+    Args:
+        executor_class: dotted path of the executor that runs.
+    """
+    types = _parameter_types(import_utils.import_class_by_path(executor_class))
+    artifacts, properties = tfx_utils.parse_raw_artifact_dict, tfx_utils.parse_execution_properties
+
+    def read(*args: Any, **kwargs: Any) -> Artifacts:
+        found: Artifacts = artifacts(*args, **kwargs)
+        for values in found.values():
+            for value in values:
+                if isinstance(value, ValueArtifact) and fileio.exists(value.uri):
+                    value.read()
+        return found
+
+    def convert(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        found: dict[str, Any] = properties(*args, **kwargs)
+        return {name: types.get(name, _unchanged)(value) for name, value in found.items()}
+
+    tfx_utils.parse_raw_artifact_dict = read
+    tfx_utils.parse_execution_properties = convert
+    try:
+        yield
+    finally:
+        tfx_utils.parse_raw_artifact_dict = artifacts
+        tfx_utils.parse_execution_properties = properties
+
+
+def _parameter_types(executor: type) -> dict[str, Callable[[Any], Any]]:
+    """Conversions of the parameters of a function with ``@component``, by name."""
+    function = getattr(executor, "_FUNCTION", None)
+    if function is None:
+        return {}
+    conversions: dict[str, Callable[[Any], Any]] = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if not isinstance(parameter.annotation, Parameter):
+            continue  # an artifact, or its value
+        kind = parameter.annotation.type
+        if kind is bool:
+            conversions[name] = bool
+        elif json_compat.is_json_compatible(kind):
+            conversions[name] = _from_json
+    return conversions
+
+
+def _from_json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+@contextlib.contextmanager
+def _compared() -> Iterator[None]:
+    """In this block, TFX's entrypoint compares inputs with their manifests, and describes outputs.
+
+    It compares them before and after the executor.
+
+    Raises:
+        DamagedArtifactError: an input is damaged, or became so while the executor read it.
+    """
+    read, write = tfx_utils.parse_raw_artifact_dict, tfx_utils.translate_executor_output
+    parsed: list[Artifacts] = []  # inputs, then outputs
+
+    def parse(*args: Any, **kwargs: Any) -> Artifacts:
+        found: Artifacts = read(*args, **kwargs)
+        if not parsed:
+            manifest.check(found, _remedy)
+        parsed.append(found)
+        return found
+
+    def translate(outputs: Artifacts, *args: Any, **kwargs: Any) -> Any:
+        manifest.check(parsed[0], _remedy)
+        for artifacts in outputs.values():
+            for artifact in artifacts:
+                # The backend records such an artifact as a file, without its folder.
+                if not artifact.has_custom_property(report_artifacts.FILE):
+                    manifest.add(artifact.mlmd_artifact, artifact.type_name)
+        return write(outputs, *args, **kwargs)
+
+    tfx_utils.parse_raw_artifact_dict = parse
+    tfx_utils.translate_executor_output = translate
+    try:
+        yield
+    except Exception:
+        manifest.check(
+            parsed[0] if parsed else {}, _remedy, thorough=True
+        )  # the cause, if it fails
+        raise
+    finally:
+        tfx_utils.parse_raw_artifact_dict = read
+        tfx_utils.translate_executor_output = write
+
+
+def _remedy(artifact: Artifact) -> tuple[str, str]:
+    del artifact
+    return (
+        "Restore its files; or run the pipeline under another name, which reuses no cached result."
+    ), "--set name=…"

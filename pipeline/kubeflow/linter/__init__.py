@@ -16,14 +16,15 @@ from stagecraft.pipeline.kubeflow.linter.rules import (
     containers,
     dependencies,
     importers,
+    names,
     parameters,
     pipeline_root,
+    platform,
     resources,
     tasks,
     tfx_entrypoint,
     values,
 )
-from stagecraft.pipeline.kubeflow.linter.rules.platform import names, platform
 
 __all__ = ["Finding", "check", "check_file", "refusal"]
 

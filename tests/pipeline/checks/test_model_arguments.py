@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from stagecraft.pipeline.checks import model_arguments, preflight
 from stagecraft.pipeline.cli.commands import parity
 from stagecraft.pipeline.cli.main import main
-from stagecraft.pipeline.local.parity import parity_data
+from stagecraft.pipeline.local import parity_data
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings, load
 from stagecraft.schemas.features import DATASETS
 from stagecraft.trainer_module.parity import cases

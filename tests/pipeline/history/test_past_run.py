@@ -12,7 +12,7 @@ from processes import ran
 
 from stagecraft.components.metadata.run_notes import Notes
 from stagecraft.pipeline.cli.terminal import past_run_text
-from stagecraft.pipeline.history import past_run, past_settings, runs
+from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import lock
 from stagecraft.pipeline.settings import PipelineSettings, load
 
@@ -79,7 +79,7 @@ def test_a_run_that_was_swept_was_stopped(output):
 def test_the_trainers_properties_say_what_the_settings_say(output):
     settings = load("quickstart", ("train.steps=20", "parallel.jit=true"))
     output.step(output.begin("one"), "Trainer", State.FAILED, **settings.flat())
-    whole = past_settings.flat(settings.model_dump(mode="json"))
+    whole = past_run.flat(settings.model_dump(mode="json"))
     known = newest(output).settings
     assert known == {name: value for name, value in whole.items() if name in known}
     assert {name.partition(".")[0] for name in known} == {"task", "train", "parallel"}

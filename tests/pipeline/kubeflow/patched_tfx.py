@@ -7,7 +7,7 @@ from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as stock
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as entrypoint
 
 from stagecraft.pipeline import beam
-from stagecraft.pipeline.kubeflow.entrypoint import local_values
+from stagecraft.pipeline.kubeflow.entrypoint.run import restored_values
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 
@@ -27,7 +27,7 @@ class Runner(KubeflowRunner):
 
 
 def _run_executor(arguments: Any, beam_args: list[str]) -> None:
-    with beam.in_process(), local_values.restored(arguments.executor_class_path):
+    with beam.in_process(), restored_values(arguments.executor_class_path):
         _stock_run_executor(arguments, beam_args)
 
 

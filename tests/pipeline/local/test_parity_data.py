@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.kinds import sentences
-from stagecraft.pipeline.local.parity import parity_data
+from stagecraft.pipeline.local import parity_data
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 
 

@@ -1,6 +1,7 @@
-"""The fields of a pipeline spec: api/v2alpha1/pipeline_spec.proto, as a table.
+"""The fields of a pipeline spec and of an executor in a platform document, as tables.
 
-The backend refuses a document with an unknown field. The table does not come from the installed
+They are those of api/v2alpha1/pipeline_spec.proto and kubernetes_executor_config.proto. The backend
+refuses a document with an unknown field. The tables do not come from the installed
 ``kfp.pipeline_spec``, which is years older on the classic stack: findings must not depend on the
 machine.
 
@@ -9,7 +10,7 @@ machine.
 
 from __future__ import annotations
 
-_FIELDS = {
+_OF_PIPELINE = {
     "PipelineSpec": "pipelineInfo:PipelineInfo deploymentSpec:Struct sdkVersion:string "
     "schemaVersion:string components:{ComponentSpec} root:ComponentSpec defaultPipelineRoot:string",
     "PipelineInfo": "name:string displayName:string description:string",
@@ -90,6 +91,52 @@ _FIELDS = {
     "KubernetesWorkspaceConfig": "pvcSpecPatch:Struct",
 }
 
+_OF_EXECUTOR = {
+    "KubernetesExecutorConfig": "secretAsVolume:[SecretAsVolume] secretAsEnv:[SecretAsEnv] "
+    "pvcMount:[PvcMount] nodeSelector:NodeSelector podMetadata:PodMetadata "
+    "imagePullSecret:[ImagePullSecret] imagePullPolicy:string "
+    "configMapAsVolume:[ConfigMapAsVolume] configMapAsEnv:[ConfigMapAsEnv] "
+    "activeDeadlineSeconds:int fieldPathAsEnv:[FieldPathAsEnv] tolerations:[Toleration] "
+    "genericEphemeralVolume:[GenericEphemeralVolume] nodeAffinity:[NodeAffinityTerm] "
+    "podAffinity:[PodAffinityTerm] enabledSharedMemory:EnabledSharedMemory "
+    "emptyDirMounts:[EmptyDirMount] securityContext:SecurityContext "
+    "initContainers:[InitContainer]",
+    "EnabledSharedMemory": "volumeName:string size:string",
+    "SecretAsVolume": "secretName:string mountPath:string optional:bool "
+    "secretNameParameter:InputParameterSpec",
+    "SecretAsEnv": "secretName:string keyToEnv:[SecretKeyToEnvMap] optional:bool "
+    "secretNameParameter:InputParameterSpec",
+    "SecretKeyToEnvMap": "secretKey:string envVar:string",
+    "PvcMount": "taskOutputParameter:TaskOutputParameterSpec constant:string "
+    "componentInputParameter:string mountPath:string pvcNameParameter:InputParameterSpec "
+    "subPath:string",
+    "NodeSelector": "labels:{string} nodeSelectorJson:InputParameterSpec",
+    "PodMetadata": "labels:{string} annotations:{string}",
+    "ConfigMapAsVolume": "configMapName:string mountPath:string optional:bool "
+    "configMapNameParameter:InputParameterSpec",
+    "ConfigMapAsEnv": "configMapName:string keyToEnv:[ConfigMapKeyToEnvMap] "
+    "configMapNameParameter:InputParameterSpec optional:bool",
+    "ConfigMapKeyToEnvMap": "configMapKey:string envVar:string",
+    "GenericEphemeralVolume": "volumeName:string mountPath:string accessModes:[string] "
+    "size:string defaultStorageClass:bool storageClassName:string metadata:PodMetadata",
+    "ImagePullSecret": "secretName:string secretNameParameter:InputParameterSpec",
+    "FieldPathAsEnv": "name:string fieldPath:string",
+    "Toleration": "key:string operator:string value:string effect:string tolerationSeconds:int "
+    "tolerationJson:InputParameterSpec",
+    "SelectorRequirement": "key:string operator:string values:[string]",
+    "NodeAffinityTerm": "matchExpressions:[SelectorRequirement] "
+    "matchFields:[SelectorRequirement] weight:int nodeAffinityJson:InputParameterSpec",
+    "PodAffinityTerm": "matchPodExpressions:[SelectorRequirement] matchPodLabels:{string} "
+    "topologyKey:string namespaces:[string] matchNamespaceExpressions:[SelectorRequirement] "
+    "matchNamespaceLabels:{string} weight:int anti:bool",
+    "SecurityContext": "runAsUser:int runAsGroup:int runAsNonRoot:bool",
+    "EmptyDirMount": "volumeName:string mountPath:string medium:string sizeLimit:string",
+    "InitContainer": "name:string image:string command:[string] args:[string] env:[EnvVar] "
+    "volumeMounts:[VolumeMount] restartPolicy:string resources:ResourceRequirements",
+    "VolumeMount": "volumeName:string mountPath:string",
+    "ResourceRequirements": "requests:{string} limits:{string}",
+}
+
 ONE_OF = {
     "ComponentSpec": ("dag", "executorLabel"),
     "DagOutputParameterSpec": ("valueFromParameter", "valueFromOneof"),
@@ -123,7 +170,7 @@ _ENUMS = {
 ENUMS = {kind: tuple(names.split()) for kind, names in _ENUMS.items()}
 
 
-def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
+def _table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
     """``{"M": "a:string b:[T]"}`` -> ``{"M": {"a": "string", "b": "[T]"}}``."""
     return {
         message: dict(entry.split(":", 1) for entry in text.split())
@@ -131,4 +178,6 @@ def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
     }
 
 
-PIPELINE = table(_FIELDS)
+PIPELINE = _table(_OF_PIPELINE)
+KUBERNETES = PIPELINE | _table(_OF_EXECUTOR)
+"""Type of each field, by message; ``KUBERNETES`` includes those of pipelines."""

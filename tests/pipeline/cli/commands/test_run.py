@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from past_runs import Output
 from processes import signals
 
+from stagecraft.pipeline.cli.commands.run import run_command
 from stagecraft.pipeline.local import nodes
 
 PLAN = {
@@ -381,3 +383,36 @@ def test_on_a_terminal_there_is_a_live_table(tmp_path):
     assert "step 30 of 120, 1,234 images/s, loss 1.250, 1 min 15 s left" in text
     for word in ("waiting", "running", "done", "figure of Pusher", "0.7100"):
         assert word in text
+
+
+def test_the_command_line_has_what_is_not_the_default():
+    assert run_command() == "stagecraft run"
+    said = run_command(
+        config="cifar10",
+        data="my pictures.tar.gz",
+        overrides=("train.steps=9", "train.augment=[flip, crop]"),
+        output=pathlib.Path("runs/a b"),
+        runner="beam",
+        from_node="Trainer",
+        to_node="Pusher",
+        fresh=True,
+    )
+    assert shlex.split(said) == [
+        "stagecraft", "run", "--config", "cifar10", "--data", "my pictures.tar.gz",
+        "--output", "runs/a b", "--set", "train.steps=9", "--set", "train.augment=[flip, crop]",
+        "--runner", "beam", "--fresh", "--from", "Trainer", "--to", "Pusher",
+    ]  # fmt: skip
+
+
+def test_the_command_line_has_nothing_that_may_be_a_secret():
+    said = run_command(
+        overrides=(
+            "kubeflow.every_step.env={TOKEN: hunter2}",
+            'beam.args=["--password=hunter2"]',
+            "kubeflow={every_step: {env: {TOKEN: hunter2}}}",
+            "train.steps=3",
+        )
+    )
+    assert "hunter2" not in said
+    assert "kubeflow.every_step.env=…" in said and "beam.args=…" in said
+    assert "train.steps=3" in said

@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from stagecraft.pipeline.kubeflow.linter.proto import quantity
-from stagecraft.pipeline.kubeflow.linter.proto.kubernetes_messages import KUBERNETES
-from stagecraft.pipeline.kubeflow.linter.proto.messages import ENUMS, PIPELINE
+from stagecraft.pipeline.kubeflow.linter.proto.messages import ENUMS, KUBERNETES, PIPELINE
 
 SCALARS = {"string", "bool", "int", "double", "Struct", "Value", "Duration"}
 RENAMED = {

@@ -41,7 +41,7 @@ def save(
     draw = np.random.default_rng(0)
     drawn = settings.task.found.noise(arguments, BATCHES * batch_size, draw)
     if drawn is None and settings.schema_path:
-        from stagecraft.pipeline.local.parity import transformed_data  # with TFX
+        from stagecraft.pipeline.local import transformed_data  # with TFX
 
         transformed_data.save(settings, settings.schema_path, BATCHES * batch_size, path)
         return

@@ -1,1 +1,0 @@
-"""Rules for the platform document: Kubernetes settings of each pod."""
