@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.kubernetes.job_folder import heartbeat, staging
+from stagecraft.components.kubernetes.job_folder import exchange, heartbeat
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
 from stagecraft.trainer_module.checkpointing import mirror
@@ -120,7 +120,7 @@ def test_a_chief_whose_step_has_lost_the_lease(stored, tmp_path):
     address = f"{stored.checkpoints}/key"
     step = folder.open_lease(address, name="train-1", seconds=0.0, grace=60.0)
     step.claim()
-    mirror.use(tmp_path, StoredFolder(address), staging._check(address, "train-1"))
+    mirror.use(tmp_path, StoredFolder(address), exchange._check_lease(address, "train-1"))
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, {"step": np.int64(1)}, {}, best_step=1)
         checkpoints.flush()
