@@ -15,9 +15,8 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import checks
+from stagecraft.components.anomaly_gate import FILE_NAME, checks
 from stagecraft.components.anomaly_gate.checks import Finding
-from stagecraft.components.anomaly_gate.layout import FILE_NAME
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
 from stagecraft.schemas import missing_features

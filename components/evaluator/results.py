@@ -1,17 +1,25 @@
-"""Reads the Evaluator's results from its artifacts."""
+"""Reads the Evaluator's results from its artifacts.
+
+It does not import TFMA, which takes as long as TensorFlow.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
 import json
 import math
 import posixpath
 import re
-from collections.abc import Sequence
+import sys
+import types
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
 from tfx.dsl.io import fileio
 
-from stagecraft.components.evaluator import result_files
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     BETTER_THAN_CONSTANT,
@@ -39,6 +47,12 @@ from stagecraft.components.evaluator.evaluation import (
 _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
 Json = dict[str, Any]
 
+_TFMA = "tensorflow_model_analysis"
+_PACKAGES = (_TFMA, f"{_TFMA}.proto")
+
+_NEEDED_FIRST = ("config_pb2", "metrics_for_slice_pb2")
+"""In order. The other modules name their messages, but those of TFMA 0.52 do not import them."""
+
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
     """Reads the Evaluator's folder; ``class_names`` in order of the labels, for sentences."""
@@ -50,7 +64,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
     mistakes: list[Mistake] = []
     sampled: dict[str, list[float]] = {}
     compared: Comparison | None = None
-    for of_slice in result_files.metrics(directory):
+    for of_slice in load_metrics(directory):
         found = {
             each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
             for each in of_slice.metric_keys_and_values
@@ -136,7 +150,7 @@ def _plots(directory: str) -> list[Any]:
     # load_eval_result keeps only one plot per slice.
     return [
         plot
-        for of_slice in result_files.plots(directory)
+        for of_slice in load_plots(directory)
         if not of_slice.slice_key.single_slice_keys
         for plot in of_slice.plot_keys_and_values
         if plot.key.model_name != "baseline"
@@ -188,7 +202,7 @@ def _thresholds(config: Json) -> dict[str, Bounds]:
 
 
 def _failures(directory: str, comparison: str) -> list[str]:
-    validation = result_files.validation(directory)
+    validation = load_validation_result(directory)
     return [
         comparison
         if failure.metric_key.name == BETTER_THAN_CONSTANT and comparison
@@ -251,3 +265,57 @@ def _of_class(confusion: list[list[int]], class_names: Sequence[str]) -> Sides:
     constant = f"always predicting {name} ({labels[label]:,} of {examples:,})"
     correct = f"{num_correct:,} of {examples:,} correct"
     return correct, constant, num_correct > labels[label]
+
+
+def load_metrics(directory: str) -> Iterator[Any]:
+    """The ``MetricsForSlice`` of each slice, as ``tfma.load_metrics`` reads them."""
+    message = _protos("metrics_for_slice_pb2").MetricsForSlice
+    return map(message.FromString, _records(directory, "metrics"))
+
+
+def load_plots(directory: str) -> Iterator[Any]:
+    """The ``PlotsForSlice`` of each slice, as ``tfma.load_plots`` reads them."""
+    message = _protos("metrics_for_slice_pb2").PlotsForSlice
+    return map(message.FromString, _records(directory, "plots"))
+
+
+def load_validation_result(directory: str) -> Any:
+    """The ``ValidationResult``, as ``tfma.load_validation_result`` reads it."""
+    (record,) = _records(directory, "validations")
+    return _protos("validation_result_pb2").ValidationResult.FromString(record)
+
+
+def _records(directory: str, kind: str) -> Iterator[bytes]:
+    paths = sorted(tf.io.gfile.glob(posixpath.join(directory, f"{kind}*.tfrecord")))
+    return iter(tf.data.TFRecordDataset(paths).as_numpy_iterator())
+
+
+def _protos(name: str) -> types.ModuleType:
+    """A module of ``tensorflow_model_analysis.proto``."""
+    with _without_init():
+        for each in (*_NEEDED_FIRST, name):
+            module = importlib.import_module(f"{_PACKAGES[-1]}.{each}")
+    return module
+
+
+@contextlib.contextmanager
+def _without_init() -> Iterator[None]:
+    """Lets modules of TFMA's packages be imported though the packages are not.
+
+    A package that is imported already stays. A later import of TFMA finds the same modules, so
+    each message has one class.
+    """
+    spec = importlib.util.find_spec(_TFMA)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    (folder,) = spec.submodule_search_locations
+    bare = [name for name in _PACKAGES if name not in sys.modules]
+    for name in bare:
+        module = types.ModuleType(name)
+        module.__path__ = [posixpath.join(folder, *name.split(".")[1:])]
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        for name in bare:
+            del sys.modules[name]

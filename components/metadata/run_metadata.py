@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from stagecraft.components.metadata import file, run_notes
+from stagecraft.components.metadata import file
 
 Properties = dict[str, Any]
 _RUN = "pipeline_run"  # TFX's type of a run's context
+_NOTE = "stagecraft_"  # prefix of custom properties of this context, which TFX does not change
+
+
+class Notes(NamedTuple):
+    """Facts that a run stores before its first step, so that a failed run has them, too.
+
+    An empty field is unknown.
+    """
+
+    nodes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()  # IDs of the nodes that a partial run skips
+    command: str = ""  # the command line, without secrets
+    settings: str = ""  # YAML of the settings that differ from the default
+
+
+def write_notes(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:
+    """Adds notes to the context of a run."""
+    run = store.get_context_by_type_and_name(_RUN, run_id)
+    for name, value in notes._asdict().items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        run.custom_properties[f"{_NOTE}{name}"].string_value = text
+    store.put_contexts([run])
 
 
 class RunMetadata:
@@ -46,9 +69,17 @@ class RunMetadata:
         return next((str(each.name) for each in parents if each.type == "pipeline"), "")
 
     @property
-    def notes(self) -> run_notes.Notes:
+    def notes(self) -> Notes:
         """The notes that the run took before its first step."""
-        return run_notes.read(self.context)
+        texts = {
+            name.removeprefix(_NOTE): value.string_value
+            for name, value in self.context.custom_properties.items()
+            if name.removeprefix(_NOTE) in Notes._fields and value.string_value
+        }
+        lists = {
+            name: tuple(json.loads(texts[name])) for name in ("nodes", "skipped") if name in texts
+        }
+        return Notes(**texts | lists)
 
     @functools.cached_property
     def executions(self) -> list[metadata_store_pb2.Execution]:

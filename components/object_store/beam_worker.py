@@ -2,7 +2,7 @@
 
 Workers in other processes than the executor open ``minio://`` and ``s3://`` addresses after this
 import: through Beam, TFX and TensorFlow. Their environment holds the credentials, see
-:mod:`stagecraft.components.object_store.endpoint`.
+:mod:`stagecraft.components.object_store.location`.
 """
 
 from __future__ import annotations

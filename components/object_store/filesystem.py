@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from tfx.dsl.io import filesystem, filesystem_registry
 
-from stagecraft.components.object_store.endpoint import STORE, explained
-from stagecraft.components.object_store.location import Location, locate
+from stagecraft.components.object_store.location import STORE, Location, explained, locate
 
 PathType = str | bytes
 

@@ -20,7 +20,7 @@ from tfx.utils import io_utils
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.metadata import manifest
-from stagecraft.components.parity_gate.layout import JSON, MARKDOWN
+from stagecraft.components.parity_gate import JSON, MARKDOWN
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import batch, input_data
 from stagecraft.trainer_module.parity import cases

@@ -24,7 +24,7 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.metadata import component_runs, manifest
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
-from stagecraft.components.parity_gate.layout import JSON as PARITY
+from stagecraft.components.parity_gate import JSON as PARITY
 from stagecraft.components.report import data_summary, images
 from stagecraft.components.report.images import Pixels
 from stagecraft.components.report.report_data import (

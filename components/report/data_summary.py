@@ -15,7 +15,7 @@ from tfx.utils import io_utils
 from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components import feature_statistics
-from stagecraft.components.anomaly_gate.layout import FILE_NAME as ANOMALIES
+from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (

@@ -1,9 +1,13 @@
-"""Runs TFX's generic Trainer, and records the metrics of the training on the model."""
+"""Runs TFX's generic Trainer, and records the metrics of the training on the model.
+
+TFX calls :func:`run`, which trains in this process, or starts processes: here or in a cluster.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
 import logging
 import math
@@ -24,9 +28,9 @@ from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import manifest, outputs
-from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.processes import local
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
 
@@ -36,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 HYPERPARAMETERS = "hyperparameters"
 """The optional input: what TFX's Tuner found."""
+
+_RUN_FN = "run_fn"  # in ``custom_config``: dotted path of the function that trains
+_JOB_FOLDER = "job_folder"  # in ``custom_config``: the folder of a cluster job; None without a job
 
 DEFAULT_SPLITS = (features.TRAIN, features.VAL)
 """Splits to train on, and to select the best checkpoint on."""
@@ -78,14 +85,14 @@ class Executor(GenericExecutor):
                 input_dict,
                 output_dict,
                 {
-                    "run_fn": f"{launch.__name__}.{launch.run.__name__}",
+                    "run_fn": f"{run.__module__}.{run.__name__}",
                     "train_args": _splits(trainer_pb2.TrainArgs, train),
                     "eval_args": _splits(trainer_pb2.EvalArgs, val),
                     "custom_config": json_utils.dumps(
                         {
                             "settings": settings.flat(),
-                            launch.RUN_FN: exec_properties["run_fn"],
-                            launch.JOB_FOLDER: job_folder,
+                            _RUN_FN: exec_properties["run_fn"],
+                            _JOB_FOLDER: job_folder,
                         }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
@@ -147,6 +154,23 @@ def _on_cluster(
 
     with exchange.shared(inputs, outputs, launch.settings(), checkpoint_root) as shared:
         yield shared
+
+
+def run(fn_args: Any) -> None:
+    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it."""
+    config = fn_args.custom_config
+    path, job_folder = config.pop(_RUN_FN), config.pop(_JOB_FOLDER, None)
+    parallel = TrainingSettings.from_flat(config["settings"]).parallel
+    if parallel.launcher == "kubernetes":
+        from stagecraft.components.kubernetes.launch import launch
+
+        launch.run(path, fn_args, parallel, job_folder)
+        return
+    if local.is_local(parallel):
+        local.run_local(path, fn_args, parallel)
+        return
+    module, _, name = path.rpartition(".")
+    getattr(importlib.import_module(module), name)(fn_args)
 
 
 def _splits(message: Any, split: str) -> str:

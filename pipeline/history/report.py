@@ -11,8 +11,7 @@ from tfx.types import Artifact
 
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.run import Run
-from stagecraft.components.metadata.run_metadata import RunMetadata
-from stagecraft.components.metadata.run_notes import Notes
+from stagecraft.components.metadata.run_metadata import Notes, RunMetadata
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.report_data import ReportData
 from stagecraft.pipeline.history import past_run, runs

@@ -18,7 +18,7 @@ from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import context_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-from stagecraft.components.metadata import file, outputs, run_notes
+from stagecraft.components.metadata import file, outputs, run_metadata
 from stagecraft.components.metadata.run import Run
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
@@ -72,10 +72,10 @@ class _Runner:
             # As TFX's launcher does for the first node: the run, with the pipeline as its parent.
             contexts = pipeline.nodes[0].pipeline_node.contexts
             context_lib.prepare_contexts(metadata_handle=handle, node_contexts=contexts)
-            notes = run_notes.Notes(
+            notes = run_metadata.Notes(
                 tuple(_names(pipeline)), tuple(skipped), self.command, self.settings
             )
-            run_notes.write(handle.store, self.last_run.run_id, notes)
+            run_metadata.write_notes(handle.store, self.last_run.run_id, notes)
 
 
 class LocalRunner(_Runner, LocalDagRunner):

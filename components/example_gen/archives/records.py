@@ -1,4 +1,4 @@
-"""Reads the pickled batches of the CIFAR archives, and nothing else.
+"""Reads the records of one file of a CIFAR archive, binary or pickled.
 
 Python's unpickler calls any function that the file names. This one knows four names, each replaced
 by a safe substitute. The substitutes check shape, type and bytes of an array, and then call

@@ -1,15 +1,21 @@
-"""Files that the Trainer's step and the job's pods exchange, on a volume or in a store."""
+"""Files that the Trainer's step and the job's pods exchange, on a volume or in a store.
+
+The step uses :func:`shared` and :func:`fetch_outputs`, each pod :func:`staged`. In a store, both
+work on copies: TensorFlow reads neither ``s3://`` nor ``minio://``, and a training renames files
+and appends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from stagecraft.common.errors import SettingError, UserError
@@ -17,7 +23,9 @@ from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
-from stagecraft.components.object_store.folder import StoredFolder, is_address
+from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
+from stagecraft.components.object_store.leases import open_lease
+from stagecraft.trainer_module.checkpointing import mirror
 
 if TYPE_CHECKING:
     from tfx import types
@@ -31,6 +39,7 @@ _JOB = re.compile(r"train-[0-9a-f]{16}")
 
 _log = logging.getLogger(__name__)
 _INPUTS = "inputs.json"  # in a store: all inputs are complete
+_STAGED = "staged://"  # prefix of paths in a task: the pod's scratch folder
 
 
 class JobFolder(TypedDict):
@@ -161,3 +170,63 @@ def _moved(folders: dict[types.Artifact, pathlib.Path]) -> Iterator[None]:
     finally:
         for artifact, uri in uris.items():
             artifact.uri = uri
+
+
+def portable(task: str, local: str) -> str:
+    """Makes paths in the local job folder relative to each pod's scratch folder."""
+    return task.replace(f'"{local}/', f'"{_STAGED}')
+
+
+@contextlib.contextmanager
+def staged(folder: str) -> Iterator[str]:
+    """Yields the task's file, with its data in folders of this pod.
+
+    Afterwards, uploads the outputs, also those of a failed training, for the next attempt.
+    Checkpoints are uploaded when they are written.
+    """
+    with tempfile.TemporaryDirectory(prefix="training-") as temporary:
+        scratch = pathlib.Path(temporary)
+        with _downloaded(folder, scratch) as text:
+            task = json.loads(text)
+            checkpoints = task["fn_args"]["working_dir"]
+            if is_address(checkpoints):
+                own = scratch / "checkpoints"
+                check = _check_lease(checkpoints, folder.rpartition("/")[2])
+                mirror.use(own, StoredFolder(checkpoints), check)
+                task["fn_args"]["working_dir"] = str(own)
+            (scratch / TASK).write_text(json.dumps(task))
+            yield str(scratch / TASK)
+
+
+def _check_lease(checkpoints: str, job: str) -> Callable[[], None]:
+    """A check before each upload of a checkpoint: the job's step still holds the lease."""
+    lease = open_lease(checkpoints, name=job, seconds=0.0, grace=0.0)
+    return lambda: patiently(lambda: lease.check_held_by(job))
+
+
+@contextlib.contextmanager
+def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
+    if not is_address(folder):
+        yield pathlib.Path(folder, TASK).read_text()
+        return
+    stored = StoredFolder(folder)
+    task = stored.read(TASK)
+    if task is None:
+        raise FileNotFoundError(2, "No such object", f"{folder}/{TASK}")
+    outputs = scratch / "outputs"
+    stored.download_all("inputs", scratch / "inputs")
+    stored.download_all("outputs", outputs)
+    before = _written(outputs)
+    try:
+        yield task.decode().replace(_STAGED, f"{scratch}/")
+    finally:
+        # Without a task, the step has fetched the outputs and has ended.
+        changed = _written(outputs) if stored.read(TASK) is not None else {}
+        for path, written in changed.items():
+            if before.get(path) != written:  # other pods upload their own files
+                stored.upload(path, path.relative_to(scratch).as_posix())
+
+
+def _written(folder: pathlib.Path) -> dict[pathlib.Path, tuple[int, int]]:
+    stats = {path: path.stat() for path in files(folder)}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}

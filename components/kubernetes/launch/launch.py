@@ -10,8 +10,13 @@ from pydantic import ValidationError
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.api import connection
-from stagecraft.components.kubernetes.job_folder import shared_folder, staging
-from stagecraft.components.kubernetes.job_folder.exchange import TASK, JobFolder, fetch_outputs
+from stagecraft.components.kubernetes.job_folder import shared_folder
+from stagecraft.components.kubernetes.job_folder.exchange import (
+    TASK,
+    JobFolder,
+    fetch_outputs,
+    portable,
+)
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
 from stagecraft.components.kubernetes.jobs.job_settings import (
     CLUSTER,
@@ -92,7 +97,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     preemption.on_sigterm(training.delete)
     task = task_of(path, fn_args)
     if is_address(folder):
-        task = staging.portable(task, job_folder["local"])
+        task = portable(task, job_folder["local"])
     with leases.held(checkpoint_leases, lambda: training.is_over):
         shared.write(TASK, task.encode())
         training.run()

@@ -26,8 +26,8 @@ from stagecraft.components.kubernetes.api.connection import Refused, parse_time
 from stagecraft.components.kubernetes.api.objects import Json, Objects
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
-from stagecraft.components.object_store.folder import is_address, open_lease, patiently
-from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
+from stagecraft.components.object_store.folder import is_address, patiently
+from stagecraft.components.object_store.leases import NoLeasesError, S3Lease, open_lease
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Holder, Lease, Record
 
 _log = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from stagecraft.components.kubernetes.api.connection import (
     patiently,
 )
 from stagecraft.components.kubernetes.api.objects import Json, Objects
-from stagecraft.components.kubernetes.api.pod_status import Pod
-from stagecraft.components.kubernetes.api.pod_watch import PodWatch
+from stagecraft.components.kubernetes.api.pod_status import Pod, PodWatch
 from stagecraft.components.kubernetes.jobs.cluster_job import (
     ClusterJob,
     JobRefusedError,

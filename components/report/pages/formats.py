@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import math
 
-import stagecraft
 from stagecraft.components.evaluator import evaluation
 from stagecraft.components.evaluator.evaluation import UNDEFINED
-
-
-def version() -> str:
-    """Stagecraft's version."""
-    return stagecraft.__version__
 
 
 def percent(value: float | None) -> str:

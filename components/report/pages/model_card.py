@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import stagecraft
 from stagecraft.components.report.pages import formats, quality_text, training_text
 from stagecraft.components.report.report_data import Quality, ReportData
 
@@ -111,6 +112,6 @@ def _made_with(report: ReportData) -> dict[str, str]:
     if report.training:
         found["topology"] = training_text.topology(report.training.record, report.task.noun)
         found["training"] = training_text.trained(report.training, report.task.noun)
-    found |= report.versions | {"stagecraft": formats.version()}
+    found |= report.versions | {"stagecraft": stagecraft.__version__}
     code = report.code_fingerprint
     return found | ({"code fingerprint": code} if code else {})

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+import stagecraft
 from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import MIN
 from stagecraft.components.report.pages import (
@@ -17,7 +18,6 @@ from stagecraft.components.report.pages import (
     formats,
     quality_text,
     sections,
-    step_timeline,
     training_text,
 )
 from stagecraft.components.report.report_data import Quality, ReportData, Training
@@ -102,7 +102,7 @@ def _render(template: str, report: ReportData, **context: Any) -> str:
         .render(
             report=report,
             tiles=training_text.tiles(report),
-            version=formats.version(),
+            version=stagecraft.__version__,
             quality_text=quality_text,
             training_text=training_text,
             **context,
@@ -190,8 +190,8 @@ def _topology(training: Training) -> dict[str, Any]:
         "columns": columns if each > 1 else ["Device"],
         "replicas": replicas if len(devices) > 1 else [],
         "shares": timeline["shares"] if timeline else None,
-        "measured": step_timeline.measured(timeline) if timeline else None,
-        "planned": step_timeline.planned(plan) if plan and timeline else None,
+        "measured": charts.measured_step(timeline) if timeline else None,
+        "planned": charts.planned_step(plan) if plan and timeline else None,
     }
 
 

@@ -128,8 +128,8 @@ def _check_options(context: click.Context, **asked: bool) -> None:
 def _cluster_checks(
     settings: PipelineSettings, namespace: str, kube_context: str | None, account: str | None
 ) -> Iterator[Check | CheckResult]:
+    from stagecraft.components.kubernetes import preflight
     from stagecraft.components.kubernetes.api import connection
-    from stagecraft.components.kubernetes.preflight import preflight
     from stagecraft.pipeline.checks import machine
     from stagecraft.pipeline.cli.commands.render import job_request
     from stagecraft.pipeline.settings.kubeflow import KubeflowSettings

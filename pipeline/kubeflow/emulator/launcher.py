@@ -21,7 +21,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import IO
 
-from stagecraft.components.object_store.endpoint import STORE, STORE_NEEDS_KEYS
+from stagecraft.components.object_store.location import STORE, STORE_NEEDS_KEYS
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import containers, emissary, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers

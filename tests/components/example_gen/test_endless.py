@@ -14,7 +14,7 @@ import pytest
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import source
-from stagecraft.components.example_gen.archives import archive, expanding, files
+from stagecraft.components.example_gen.archives import archive, files
 
 PROPERTIES = {"dataset": "cifar10", "cache_dir": "", "sample_train": 0, "sample_test": 0}
 LITTLE = 8 << 20  # bytes: a block of records, a few times
@@ -134,7 +134,7 @@ def _header(size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
 
 def test_an_archive_whose_end_never_comes(tiny, monkeypatch):
     """Beyond the last member are zeros only, and they are read for their checksum."""
-    monkeypatch.setattr(expanding, "FREE", 64 << 20)
+    monkeypatch.setattr(archive, "FREE", 64 << 20)
     with open(tiny.pack(tiny.binary()), "rb") as file:
         whole = file.read()
     path = tiny.folder / "bomb.tar.gz"
@@ -201,9 +201,9 @@ def test_many_members_take_no_memory(tiny):
 
 
 def test_more_than_the_free_gigabyte_is_read_where_the_file_is_large(monkeypatch):
-    monkeypatch.setattr(expanding, "FREE", 0)
+    monkeypatch.setattr(archive, "FREE", 0)
     packed = gzip.compress(os.urandom(10_000))
-    assert len(expanding.Expanding(io.BytesIO(packed), "x", len(packed)).read(10_000)) == 10_000
+    assert len(archive.Expanding(io.BytesIO(packed), "x", len(packed)).read(10_000)) == 10_000
 
 
 def test_a_folder_of_a_name_that_no_batch_has_is_left_alone(tiny):

@@ -19,7 +19,7 @@ from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.components.example_gen import source, staging
+from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives import records, sample
 from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
@@ -138,7 +138,7 @@ def test_slices_may_cross_files_and_blocks(tmp_path):
 def test_serialized_as_protobuf_does():
     labels, ids = np.array([0, 99], np.uint8), np.array([5, 1 << 40])
     planes = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
-    for row, data in enumerate(staging.serialize(labels, planes, ids)):
+    for row, data in enumerate(source.serialize(labels, planes, ids)):
         example = tf.train.Example()
         feature = example.features.feature
         hwc = planes[row].reshape(3, 1024).T.tobytes()
@@ -164,7 +164,7 @@ def left(folder: pathlib.Path) -> list[pathlib.Path]:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a worker died")])
 def test_an_interruption_leaves_nothing(tiny, monkeypatch, error):
     path = tiny.pack(tiny.binary())
-    for stage, name in ((source.archive, "read"), (staging, "serialize")):
+    for stage, name in ((source.archive, "read"), (source, "serialize")):
         with monkeypatch.context() as patch:
 
             def fail(*_: Any) -> Any:
@@ -176,7 +176,7 @@ def test_an_interruption_leaves_nothing(tiny, monkeypatch, error):
         assert not left(tiny.folder / name)
 
 
-@pytest.mark.parametrize("stage", [source.archive, staging])
+@pytest.mark.parametrize("stage", [source.archive, source])
 def test_a_full_disk_is_named(tiny, monkeypatch, stage):
     def fail(*_: Any) -> Any:
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")

@@ -17,7 +17,7 @@ from tfx.utils import io_utils
 
 from stagecraft.common.errors import UserError
 from stagecraft.common.secrets import SecretInAddress
-from stagecraft.components.object_store import endpoint, filesystem, location
+from stagecraft.components.object_store import filesystem, location
 
 
 @pytest.fixture(params=["s3", "minio", "folder s3", "folder minio", "folder gs"])
@@ -296,14 +296,14 @@ def test_endpoints(aws, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://second")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://first")
     for uri in ("s3://b/k", "minio://b/k"):
-        assert endpoint.endpoint_of(uri) == "https://first"
+        assert location.endpoint_of(uri) == "https://first"
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
-    assert endpoint.endpoint_of("s3://b/k") == "http://second"
+    assert location.endpoint_of("s3://b/k") == "http://second"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
     with pytest.raises(UserError):
-        endpoint.endpoint_of("s3://b/k")
+        location.endpoint_of("s3://b/k")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    assert endpoint.endpoint_of("s3://b/k") is None
+    assert location.endpoint_of("s3://b/k") is None
 
 
 @pytest.mark.parametrize(
@@ -322,9 +322,9 @@ def test_minio_is_what_kubeflow_brings_where_nothing_is_said(aws, there, expecte
 
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    endpoint._kfp_endpoint.cache_clear()
-    found = endpoint.endpoint_of("minio://b/k")
-    endpoint._kfp_endpoint.cache_clear()
+    location._kfp_endpoint.cache_clear()
+    found = location.endpoint_of("minio://b/k")
+    location._kfp_endpoint.cache_clear()
     assert found == f"http://{expected}.kubeflow:9000"
 
 

@@ -13,10 +13,9 @@ import starts
 from gcs_server import Gcs, gcs_server
 
 from stagecraft.common.errors import TransientError, UserError
-from stagecraft.components.object_store import filesystem, folder
-from stagecraft.components.object_store.endpoint import NoBucketError
-from stagecraft.components.object_store.folder import GcsLease
-from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
+from stagecraft.components.object_store import filesystem, leases
+from stagecraft.components.object_store.leases import GcsLease, NoLeasesError, S3Lease
+from stagecraft.components.object_store.location import NoBucketError
 from stagecraft.trainer_module.checkpointing.lease import (
     Conflict,
     Lease,
@@ -43,7 +42,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 def lease(address: str, name: str = "", seconds: float = 60.0) -> Lease:
-    return folder.open_lease(address, name=name, seconds=seconds, grace=0.0)
+    return leases.open_lease(address, name=name, seconds=seconds, grace=0.0)
 
 
 @pytest.mark.slow

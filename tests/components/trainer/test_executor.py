@@ -1,8 +1,10 @@
-"""The executor with real artifacts: figures on the model, checkpoints by identity."""
+"""The executor with real artifacts: figures on the model, checkpoints by identity, processes."""
 
 import json
 import pathlib
 import shutil
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
+from stagecraft.components.trainer import executor
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
@@ -342,3 +345,46 @@ def test_a_model_of_another_execution_is_kept_and_refused(make_run, own, tmp_pat
     assert not run.checkpoints.exists()
     run.do(Executor(context))
     assert (tmp_path / "model" / "Format-Serving").exists()
+
+
+# Where the training runs.
+
+
+TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
+
+
+def run_fn(fn_args: Any) -> None:
+    fn_args.model_run_dir = "trained"
+
+
+def _fn_args(**settings: Any) -> types.SimpleNamespace:
+    config = {"settings": settings, executor._RUN_FN: f"{__name__}.run_fn"}
+    return types.SimpleNamespace(custom_config=config, model_run_dir="")
+
+
+def test_in_this_process(monkeypatch):
+    here = types.SimpleNamespace(run_fn=run_fn)
+    monkeypatch.setitem(sys.modules, __name__, here)
+    fn_args = _fn_args()
+    executor.run(fn_args)
+    assert fn_args.model_run_dir == "trained"
+    assert fn_args.custom_config == {"settings": {}}  # as `run_fn` knows it
+
+
+def test_in_processes_of_their_own(monkeypatch):
+    started: list[Any] = []
+
+    class Supervisor:
+        def __init__(self, parallel: Any, arguments: Any, **more: Any):
+            started.append((parallel.workers, arguments, more["first_line"], more["environments"]))
+
+        def run(self) -> None:
+            started.append("run")
+
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setattr(executor.local, "Supervisor", Supervisor)
+    settings = {f"parallel_{key}": value for key, value in TWO.items()}
+    executor.run(_fn_args(**settings))
+    (workers, arguments, told, _), run = started
+    assert (workers, arguments, run) == (2, ["-"], "run")
+    assert f'"run_fn": "{__name__}.run_fn"' in told and '"parallel_workers": 2' in told

@@ -10,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from past_runs import DIGEST, Output, State
 from processes import ran
 
-from stagecraft.components.metadata.run_notes import Notes
+from stagecraft.components.metadata.run_metadata import Notes
 from stagecraft.pipeline.cli.terminal import past_run_text
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import lock

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.kubernetes.job_folder import heartbeat, staging
-from stagecraft.components.object_store import folder
+from stagecraft.components.kubernetes.job_folder import exchange, heartbeat
+from stagecraft.components.object_store import folder, leases
 from stagecraft.components.object_store.folder import StoredFolder
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -41,7 +41,7 @@ def test_the_model_comes_back(stored, cluster):
     # Another training on the same checkpoints, in another namespace.
     [name] = [name for name in names(stored, "checkpoints") if name.endswith(heartbeat.NAME)]
     key = f"{stored.checkpoints}/{name.partition('/')[0]}"
-    other = folder.open_lease(key, name="train-other", seconds=60.0, grace=0.0)
+    other = leases.open_lease(key, name="train-other", seconds=60.0, grace=0.0)
     other.claim()  # it may begin at once
     with pytest.raises(LeaseHeldError) as refused:
         stored.run(IN_STEP, run_fn="stub_training.done")
@@ -118,13 +118,13 @@ def test_a_pod_that_does_not_reach_the_store(stored):
 def test_a_chief_whose_step_has_lost_the_lease(stored, tmp_path):
     """It sends no checkpoint, though nobody has told it yet."""
     address = f"{stored.checkpoints}/key"
-    step = folder.open_lease(address, name="train-1", seconds=0.0, grace=60.0)
+    step = leases.open_lease(address, name="train-1", seconds=0.0, grace=60.0)
     step.claim()
-    mirror.use(tmp_path, StoredFolder(address), staging._check(address, "train-1"))
+    mirror.use(tmp_path, StoredFolder(address), exchange._check_lease(address, "train-1"))
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, {"step": np.int64(1)}, {}, best_step=1)
         checkpoints.flush()
-        other = folder.open_lease(address, name="train-2", seconds=60.0, grace=0.0)
+        other = leases.open_lease(address, name="train-2", seconds=60.0, grace=0.0)
         other.claim(lambda found: True)
         checkpoints.save(2, {"step": np.int64(2)}, {}, best_step=2)
         with pytest.raises(LeaseLostError, match=r"train-2 \(process") as lost:

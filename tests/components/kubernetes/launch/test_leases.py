@@ -9,7 +9,7 @@ from kube_api import KubeApi
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.kubernetes.launch import leases
-from stagecraft.components.object_store import lease_s3
+from stagecraft.components.object_store import leases as store_leases
 from stagecraft.trainer_module.checkpointing.lease import Lease, LeaseHeldError
 
 
@@ -68,15 +68,15 @@ def test_after_a_failure(server, bucket, is_over, seconds):
 def test_a_lease_in_a_store_that_fails_for_a_while(server, bucket, monkeypatch):
     held = of(server, f"s3://{bucket}/key", "train-1")
     monkeypatch.setattr("stagecraft.components.object_store.folder._PAUSES", (0.0,))
-    write, failures = lease_s3._put, [OSError(5, "Service unavailable")]
+    write, failures = store_leases._put, [OSError(5, "Service unavailable")]
 
     def fails_once(place: Any, content: bytes, **condition: str) -> str:
         if failures:
-            with lease_s3.explained(place.uri):
+            with store_leases.explained(place.uri):
                 raise failures.pop()
         return write(place, content, **condition)
 
-    monkeypatch.setattr(lease_s3, "_put", fails_once)
+    monkeypatch.setattr(store_leases, "_put", fails_once)
     with leases.held(held, lambda: True):
         assert until(held[1]) > 800
     assert failures == []

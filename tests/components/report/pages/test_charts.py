@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from stagecraft.components.report.pages import charts, step_timeline
+from stagecraft.components.report.pages import charts
 from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.pages.svg import Ink
 from stagecraft.components.report.report_data import ReportData
@@ -23,8 +23,8 @@ def all_of(one_device: ReportData) -> list[Chart]:
     found = [
         *charts.curves(one_device.training),
         charts.calibration(one_device.quality.calibration, 0.05),
-        step_timeline.measured(one_device.training.timeline),
-        step_timeline.planned(one_device.training.record["plan"]),
+        charts.measured_step(one_device.training.timeline),
+        charts.planned_step(one_device.training.record["plan"]),
     ]
     return [chart for chart in found if chart is not None]
 
@@ -62,9 +62,9 @@ def test_it_says_what_there_is_to_see(drawn):
 def test_nothing_to_draw(one_device, grid):
     assert grid.training and one_device.training
     assert charts.calibration([], None) is None
-    assert step_timeline.measured({"spans": []}) is None
+    assert charts.measured_step({"spans": []}) is None
     plan = grid.training.record["plan"]
-    assert step_timeline.planned(plan | {"stages": plan["stages"][:1]}) is None
+    assert charts.planned_step(plan | {"stages": plan["stages"][:1]}) is None
 
 
 def test_the_same_twice(drawn, grid):

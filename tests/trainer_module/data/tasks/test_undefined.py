@@ -112,7 +112,7 @@ def test_a_gate_on_it_does_not_bless(auc, thresholds, passes, tmp_path, monkeypa
     values = {key: auc if key.name == "auc" else 0.3 for key in found}
     validation = metrics_validator.validate_metrics(((), values), config)
     assert validation.validation_ok is passes
-    monkeypatch.setattr(results.result_files, "validation", lambda _: validation)
+    monkeypatch.setattr(results, "load_validation_result", lambda _: validation)
     failures = results._failures(str(tmp_path), "")
     assert bool(failures) is not passes
     for why in failures:

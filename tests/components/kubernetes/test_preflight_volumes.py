@@ -7,9 +7,9 @@ from job_requests import job_request
 from kube_api import KubeApi, kube_api
 from kubernetes import client
 
+from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.preflight import volumes
 
 MANY, ONE, READ = "ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"
 
@@ -34,7 +34,7 @@ def _row(server: KubeApi, workers: int, written: bool) -> CheckResult:
     configuration.api_key["authorization"] = "Bearer token"
     reader = Reader(client.ApiClient(configuration))
     folders = ["/mnt/training/jobs"] if written else []
-    [row] = volumes.check_claims(reader, request, folders)
+    [row] = preflight.check_claims(reader, request, folders)
     return row
 
 

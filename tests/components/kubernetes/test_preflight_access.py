@@ -11,16 +11,16 @@ from kube_api import KubeApi, Request
 from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
 
+from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
-from stagecraft.components.kubernetes.preflight import access
 
 NS = "kubeflow"
-ROLE = pathlib.Path(__file__).resolve().parents[4] / "manifests" / "base" / "training-access.yaml"
+ROLE = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" / "training-access.yaml"
 CRDS = {
     "tfjob": ("kubeflow.org/v1", "TFJob"),
     "trainjob": ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
@@ -30,7 +30,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 def rows(client: Any, account: str | None) -> dict[str, CheckResult]:
-    found = access.check(Reader(client), NS, CLUSTER_JOBS.get("job"), account)
+    found = preflight.check_access(Reader(client), NS, CLUSTER_JOBS.get("job"), account)
     return {row.name: row for row in found}
 
 
@@ -75,7 +75,7 @@ def test_the_role_has_what_is_asked_about(kind):
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    for each in access.needed(CLUSTER_JOBS.get(kind)):
+    for each in preflight.needed_permissions(CLUSTER_JOBS.get(kind)):
         assert {(each.group, each.resource, verb) for verb in each.verbs} <= granted
 
 
@@ -136,7 +136,7 @@ def test_it_is_what_a_training_asks_for(server, client, kind, monkeypatch):
     lease.renew()
     lease.release()
     asked = {found for each in server.requests if (found := permission(each))}
-    needed = access.needed(CLUSTER_JOBS.get(kind))
+    needed = preflight.needed_permissions(CLUSTER_JOBS.get(kind))
     assert asked == {(each.group, each.resource, verb) for each in needed for verb in each.verbs}
 
 

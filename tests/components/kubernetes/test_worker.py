@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.kubernetes.job_folder import last_process
+from stagecraft.components.kubernetes import worker
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -38,7 +38,7 @@ class Process:
             self.monkeypatch.setenv("TF_CONFIG", self.role.tf_config)
 
         self.monkeypatch.setenv("TF_CONFIG", self.role.tf_config)
-        last_process.leave(self.folder, self.settings, sleep, lambda: self.seconds)
+        worker.leave(self.folder, self.settings, sleep, lambda: self.seconds)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_not_for_ever(
 ) -> None:
     chief = Process(tmp_path, "two", 0, monkeypatch)
     chief.leave()
-    assert last_process.PATIENCE_SECONDS < chief.seconds < 2 * last_process.PATIENCE_SECONDS
+    assert worker.PATIENCE_SECONDS < chief.seconds < 2 * worker.PATIENCE_SECONDS
     assert "worker 1" in caplog.text
 
 
 def test_a_process_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    last_process.leave(str(tmp_path), TrainingSettings().flat())
+    worker.leave(str(tmp_path), TrainingSettings().flat())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from kube_api import KubeApi
 from kube_api.kubelet import PODS
 
-from stagecraft.components.kubernetes.api.pod_watch import PodWatch
+from stagecraft.components.kubernetes.api.pod_status import PodWatch
 
 LABELS = {"job": "train-1"}
 

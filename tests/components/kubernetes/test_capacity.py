@@ -7,10 +7,10 @@ from job_requests import TOPOLOGIES, job_request
 from kube_api import kube_api
 from kubernetes import client
 
+from stagecraft.components.kubernetes import capacity
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.preflight import capacity
 
 POD = {"cpu": "8", "memory": "64Gi", "gpus": 2}
 SERVER = {"topology": "parameter-server"}  # a chief, two workers, a ps and an evaluator

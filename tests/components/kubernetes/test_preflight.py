@@ -10,15 +10,15 @@ import yaml
 from job_requests import POD, job_request
 from kube_api import KubeApi
 
+from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
 from stagecraft.components.kubernetes.api.reader import CheckResult
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.preflight import preflight
-from stagecraft.components.kubernetes.preflight.preflight import PlannedTraining
+from stagecraft.components.kubernetes.preflight import PlannedTraining
 
 POLICY = yaml.safe_load(
-    (pathlib.Path(__file__).parents[4] / "manifests/base/training-network.yaml").read_text()
+    (pathlib.Path(__file__).parents[3] / "manifests/base/training-network.yaml").read_text()
 )
 DIGEST = "registry.example.com/stagecraft@sha256:0123"
 MOUNT = {"volumes": [{"claim": "training", "path": "/mnt/training"}]}

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_result_pb2
 
-from stagecraft.components.evaluator import result_files
+from stagecraft.components.evaluator import results
 
 READ = """
 import json
@@ -17,13 +17,13 @@ import sys
 
 if sys.argv[2] == "TFMA first":
     import tensorflow_model_analysis as tfma
-from stagecraft.components.evaluator import result_files
+from stagecraft.components.evaluator import results
 
 folder = sys.argv[1]
 read = (
-    list(result_files.metrics(folder)),
-    list(result_files.plots(folder)),
-    result_files.validation(folder),
+    list(results.load_metrics(folder)),
+    list(results.load_plots(folder)),
+    results.load_validation_result(folder),
 )
 heavy = {"apache_beam", "tensorflow_model_analysis"} & sys.modules.keys()
 import tensorflow_model_analysis as tfma
@@ -82,4 +82,4 @@ def test_reads_what_tfma_reads(folder, order, heavy):
 
 
 def test_a_folder_without_plots(tmp_path):
-    assert list(result_files.plots(str(tmp_path))) == []
+    assert list(results.load_plots(str(tmp_path))) == []

@@ -1,1 +1,0 @@
-"""Checks of a cluster before a training starts there."""
