@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from tensorflow_model_analysis.evaluators import metrics_plots_and_validations_evaluator as tfma
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 from tfx import types
 from tfx.components.evaluator import component, executor
@@ -17,7 +13,7 @@ from tfx.dsl.components.base import executor_spec
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
-from stagecraft.components.evaluator import baseline_check
+from stagecraft.components.evaluator import baseline_check, without_autograph
 from stagecraft.components.metadata import manifest
 from stagecraft.schemas import missing_features
 
@@ -25,11 +21,10 @@ Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"
 
 _log = logging.getLogger(__name__)
-_off = tf.autograph.experimental.do_not_convert
 
 
 class Executor(executor.Executor):
-    """TFX's executor, with metrics by :func:`without_autograph`.
+    """TFX's executor, with metrics by :mod:`.without_autograph`.
 
     It compares a model with a baseline only if the baseline can read the examples, and both measure
     the same metrics of the same task.
@@ -58,7 +53,7 @@ class Executor(executor.Executor):
                 input_dict = {k: each for k, each in input_dict.items() if k != _BASELINE}
         # TFMA calls a signature in a way that TensorFlow first refuses. The error, which nobody
         # reads, has the text of the whole batch.
-        with without_autograph(), np.printoptions(threshold=1, edgeitems=1):
+        with without_autograph.installed(), np.printoptions(threshold=1, edgeitems=1):
             super().Do(input_dict, output_dict, exec_properties)
 
 
@@ -71,45 +66,6 @@ def _check_slices(config: config_pb2.EvalConfig, folder: str) -> None:
         [key for spec in config.slicing_specs for key in spec.feature_keys],
         "use the name of a feature in evaluate.slices",
     )
-
-
-class _CombineFn(tfma._ComputationsCombineFn):
-    """TFMA's function that computes all metrics; workers import it by name."""
-
-    @_off
-    def create_accumulator(self, *args: Any) -> Any:
-        return super().create_accumulator(*args)
-
-    @_off
-    def add_input(self, *args: Any) -> Any:
-        return super().add_input(*args)
-
-    @_off
-    def merge_accumulators(self, *args: Any) -> Any:
-        return super().merge_accumulators(*args)
-
-    @_off
-    def compact(self, *args: Any) -> Any:
-        return super().compact(*args)
-
-    @_off
-    def extract_output(self, *args: Any) -> Any:
-        return super().extract_output(*args)
-
-
-@contextlib.contextmanager
-def without_autograph() -> Iterator[None]:
-    """Makes TFMA compute metrics without AutoGraph in the pipelines that the block builds.
-
-    Keras metrics pass their Python to AutoGraph at every batch, even where they run eagerly, as in
-    TFMA. This changes no result. AutoGraph is on or off for one thread of one process, and Beam
-    runs metrics in threads of its workers, so the function that runs there turns AutoGraph off.
-    """
-    stock, tfma._ComputationsCombineFn = tfma._ComputationsCombineFn, _CombineFn
-    try:
-        yield
-    finally:
-        tfma._ComputationsCombineFn = stock
 
 
 class Evaluator(component.Evaluator):

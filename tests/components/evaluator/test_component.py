@@ -18,7 +18,8 @@ from tensorflow_model_analysis.extractors import slice_key_extractor
 from tensorflow_model_analysis.proto import config_pb2
 from tfx.types import standard_artifacts
 
-from stagecraft.components.evaluator.component import Executor, without_autograph
+from stagecraft.components.evaluator.component import Executor
+from stagecraft.components.evaluator.without_autograph import installed
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.manifest import DamagedArtifactError
 
@@ -94,8 +95,8 @@ def evaluate(*args: str) -> None:
     ("mode", "block", "status"),
     [
         ("in_memory", contextlib.nullcontext, "UNSPECIFIED"),
-        ("in_memory", without_autograph, "DISABLED"),
-        pytest.param("multi_processing", without_autograph, "DISABLED", marks=pytest.mark.slow),
+        ("in_memory", installed, "DISABLED"),
+        pytest.param("multi_processing", installed, "DISABLED", marks=pytest.mark.slow),
     ],
 )
 def test_no_worker_converts_keras_metrics(
