@@ -37,7 +37,7 @@ from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees, Pa
 from stagecraft.trainer_module.planning.search.found import Candidate, Losses
 from stagecraft.trainer_module.planning.search.space import Division, Space
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tensor_parallel import refusal
+from stagecraft.trainer_module.tensor_parallel.model_shards import MOST_WHOLE
 
 SHOWN = 10
 """Topologies that a search returns."""
@@ -208,7 +208,7 @@ class Search:
                 return
 
     def _shares(self, degrees: Degrees, starts: Sequence[int]) -> bool:
-        """Whether the engine surely accepts the shards, see ``shards.refusal``.
+        """Whether the engine surely accepts the shards, see :class:`ModelShards`.
 
         It refuses a layer that stays whole and has most parameters of the largest stage.
         """
@@ -219,7 +219,7 @@ class Search:
         first = self._work.sums(degrees.shards).parameters(begins, ends)
         # first = whole + (every - whole) / shards
         whole = (degrees.shards * first - every) / (degrees.shards - 1)
-        return bool(whole.max() <= refusal.MOST * every.max())
+        return bool(whole.max() <= MOST_WHOLE * every.max())
 
 
 def key(degrees: Degrees, length: float) -> Key:
