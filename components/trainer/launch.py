@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings
 
 RUN_FN = "run_fn"  # in ``custom_config``: dotted path of the function that trains
@@ -22,8 +22,8 @@ def run(fn_args: Any) -> None:
 
         launch.run(path, fn_args, parallel, job_folder)
         return
-    if local.is_local(parallel):
-        local.run_local(path, fn_args, parallel)
+    if launcher.is_local(parallel):
+        launcher.run_local(path, fn_args, parallel)
         return
     module, _, name = path.rpartition(".")
     getattr(importlib.import_module(module), name)(fn_args)
