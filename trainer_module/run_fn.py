@@ -16,7 +16,7 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.models.initial_weights import meaning
-from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning import measure
@@ -141,7 +141,7 @@ def run_fn(fn_args: Any) -> None:
                 context.transform,
                 context.task,
                 context.schema_path,
-                losses=chosen.make(context.task, train),
+                losses=make_loss(context.task, train),
                 constant=context.constant_sums(),
                 with_keras=train.export_keras,
                 test_time_augment=train.test_time_augment,

@@ -20,7 +20,7 @@ from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import collectives, prepared
+from stagecraft.trainer_module.planning import collectives, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
@@ -57,7 +57,7 @@ def make_plan(
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
     settings = settings.definite
-    ready = prepared.prepare(
+    ready = model_pieces.prepare(
         model,
         settings,
         devices[0],

@@ -56,8 +56,8 @@ from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.loss.loss import Losses
+from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training import assets, views
 
@@ -109,7 +109,7 @@ def export(
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
-    losses = losses or chosen.make(task, TrainSettings())
+    losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
     signatures = _signatures(served, task, evaluate)
     with atomic_folder(folder) as aside:
