@@ -17,7 +17,7 @@ from stagecraft.common.settings import readable
 from stagecraft.examples_task import ExamplesTask
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings, hyperparameters
 
 if TYPE_CHECKING:
@@ -224,14 +224,14 @@ def train(
             fn_args, task, model, parallel, optimizer, loss, schedule, checkpoint_dir, **settings
         )
         parallel = prepared.settings.parallel
-        if parallel.launcher == "kubernetes" and not (cluster.is_set() or local.is_begun()):
+        if parallel.launcher == "kubernetes" and not (cluster.is_set() or launcher.is_begun()):
             raise SettingError(
                 "parallel.launcher",
                 "kubernetes",
                 "needs the Trainer of Stagecraft, which makes the cluster job",
                 "stagecraft.components.Trainer with this run_fn, or parallel.launcher: auto",
             )
-        if local.are_needed(parallel):
+        if launcher.are_needed(parallel):
             run_apart(prepared)
         else:
             from stagecraft.trainer_module.run_fn import run_fn
@@ -303,11 +303,11 @@ def run_apart(prepared: Prepared) -> None:
         packed = pathlib.Path(folder, "given")
         packed.write_bytes(given.pack(prepared.given))
         fn_args.custom_config |= {_GIVEN: str(packed)}
-        local.run_local(
+        launcher.run_local(
             f"{__name__}.{run_given.__name__}",
             fn_args,
             prepared.settings.parallel,
-            variables=local.import_path(),
+            variables=launcher.import_path(),
         )
 
 

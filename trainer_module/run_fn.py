@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
+
+from tensorflow.python.framework import ops
 
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
@@ -12,23 +16,26 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.models.initial_weights import meaning
-from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.training import gradient_registry, keras_file, record
+from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.context import TrainingContext, fitted
 from stagecraft.trainer_module.training.evaluator import evaluate_all
-from stagecraft.trainer_module.training.export import export
+from stagecraft.trainer_module.training.export import check_keras_file, export
 from stagecraft.trainer_module.training.loop import Loop
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import EXPORT, Phases, Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
 from stagecraft.trainer_module.training.watch import Watch
+
+_CUSTOM_GRADIENT = "CustomGradient-"
+"""``tensorflow/python/ops/custom_gradient.py``, ``generate_name``."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -58,13 +65,13 @@ def run_fn(fn_args: Any) -> None:
         context.check_constant()
         context.check_views()
     if chief and train.export_keras:
-        keras_file.check(context.build_blank())
+        check_keras_file(context.build_blank())
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
     os.makedirs(run_dir, exist_ok=True)
     with (
-        gradient_registry.cleaned_up(),
+        cleaned_gradient_registry(),
         disk_errors(run_dir),
         Reporter(run_dir, context.task.noun) as reporter,
         Profile(parallel.profile_steps, run_dir) as profile,
@@ -134,7 +141,7 @@ def run_fn(fn_args: Any) -> None:
                 context.transform,
                 context.task,
                 context.schema_path,
-                losses=chosen.make(context.task, train),
+                losses=make_loss(context.task, train),
                 constant=context.constant_sums(),
                 with_keras=train.export_keras,
                 test_time_augment=train.test_time_augment,
@@ -189,3 +196,22 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
             resume.resolved(settings.flat(), context.total),
             Phases().begin,
         )
+
+
+@contextlib.contextmanager
+def cleaned_gradient_registry() -> Iterator[None]:
+    """Frees, after the block, the graphs that TensorFlow's registry of gradients keeps.
+
+    ``tf.custom_gradient``, which an all-reduce also uses, registers a function under a new name in
+    each graph that it is traced into, and the function holds the graph. In a process that runs
+    several trainings, this adds up to megabytes for each. The graphs of the block still run;
+    TensorFlow can no longer differentiate a call of one.
+    """
+    registered = ops.gradient_registry._registry
+    before = set(registered)
+    try:
+        yield
+    finally:
+        for name in [name for name in registered if name.startswith(_CUSTOM_GRADIENT)]:
+            if name not in before:
+                del registered[name]

@@ -27,7 +27,7 @@ import types
 
 from stagecraft.common import errors
 from stagecraft.common.errors import LIMIT, TransientError, UserError, cleaned, said
-from stagecraft.trainer_module.processes import events, exit_codes, local, preemption, rendezvous
+from stagecraft.trainer_module.processes import events, exit_codes, launcher, preemption, rendezvous
 from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
 
@@ -42,7 +42,7 @@ _CONNECTIONS = (
 def main(task: str, descriptor: str | None = None) -> int:
     """Runs the task; returns the exit code of the process."""
     preemption.handle_sigterm()
-    local.begin(task)
+    launcher.begin(task)
     text = _first_line() if task == "-" else pathlib.Path(task).read_text()
     if descriptor is not None:
         end_with_parent()

@@ -38,8 +38,7 @@ from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
-from stagecraft.trainer_module.training.monitoring.timeline import record_ops
+from stagecraft.trainer_module.training.monitoring.timeline import find_spans, idle, record_ops
 
 STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)
 BATCH, CLASSES = 16, 4

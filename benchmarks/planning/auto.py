@@ -51,7 +51,7 @@ from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.partition.costs import Times, stage_costs
 from stagecraft.trainer_module.planning.collectives import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
-from stagecraft.trainer_module.planning.prepared import prepare
+from stagecraft.trainer_module.planning.model_pieces import prepare
 from stagecraft.trainer_module.planning.search.search import Search, settings_with
 from stagecraft.trainer_module.planning.search.space import Space, divisors
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings

@@ -33,8 +33,7 @@ from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring.spans import find_spans, slots_of
-from stagecraft.trainer_module.training.monitoring.timeline import record_ops
+from stagecraft.trainer_module.training.monitoring.timeline import find_spans, record_ops, slots_of
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
 

@@ -30,7 +30,7 @@ from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import manifest, outputs
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
 
@@ -166,8 +166,8 @@ def run(fn_args: Any) -> None:
 
         launch.run(path, fn_args, parallel, job_folder)
         return
-    if local.is_local(parallel):
-        local.run_local(path, fn_args, parallel)
+    if launcher.is_local(parallel):
+        launcher.run_local(path, fn_args, parallel)
         return
     module, _, name = path.rpartition(".")
     getattr(importlib.import_module(module), name)(fn_args)

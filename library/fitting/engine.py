@@ -24,7 +24,7 @@ from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import ParallelSettings
 
 Logs = dict[str, float]
@@ -140,7 +140,7 @@ def engine(
         UserError: an argument does not fit, the topology has several processes, or TensorFlow has
             already started without the logical devices of ``virtual_devices``.
     """
-    if parallel is not None and local.is_local(parallel):
+    if parallel is not None and launcher.is_local(parallel):
         raise SettingError(
             "parallel.workers",
             parallel.workers,

@@ -28,7 +28,7 @@ from stagecraft.fitting.work import (
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import acts_on_batches, is_built
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import ParallelSettings
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def fit(
     work = Fitting(
         model, parallel, compiled, seed, x, y, arguments, checkpoint_dir, steps_per_execution
     )
-    if parallel is not None and local.are_needed(parallel):
+    if parallel is not None and launcher.are_needed(parallel):
         work.prepare()
         return processes.run(work)
     return work.run()

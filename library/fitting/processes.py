@@ -23,7 +23,7 @@ from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.processes import events, isolation, local
+from stagecraft.trainer_module.processes import events, isolation, launcher
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -103,13 +103,13 @@ def _start(
     log = stack.enter_context((folder / _LOG).open("w", buffering=1))
     flat = {f"parallel_{name}": value for name, value in parallel.model_dump().items()}
     try:
-        local.run_local(
+        launcher.run_local(
             _RUN,
             types.SimpleNamespace(custom_config={"settings": flat, "folder": str(folder)}),
             parallel,
             write_log=lambda line: print(line, file=log),
             on_event=on_event,
-            variables=local.import_path(),
+            variables=launcher.import_path(),
         )
     except UserError:
         check()  # the cause

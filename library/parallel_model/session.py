@@ -46,7 +46,7 @@ from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.partition import alike
+from stagecraft.trainer_module.partition import structural_keys
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights
@@ -890,7 +890,9 @@ def _is_pure(layer: Any) -> bool:
     own_code = is_replaced(layer) or isinstance(layer, keras.layers.Lambda)
     # In 16 bits, the constants that TensorFlow folds in a function would be seen.
     return (
-        alike.is_trusted(type(layer)) and not own_code and tf.as_dtype(layer.compute_dtype).size > 2
+        structural_keys.is_trusted(type(layer))
+        and not own_code
+        and tf.as_dtype(layer.compute_dtype).size > 2
     )
 
 

@@ -28,8 +28,8 @@ from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.optimization import clipping
-from stagecraft.trainer_module.optimization.averages import lookahead
+from stagecraft.trainer_module.optimization import averages
+from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled, squared_norm
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
@@ -213,7 +213,7 @@ class GridEngine(Engine):
             gradients, rest = summed[: len(own)], summed[len(own) :]
             gradients = gradients if scattered is None else scattered
             if scale is not None:
-                gradients = clipping.scaled(gradients, 1 / scale)
+                gradients = scaled(gradients, 1 / scale)
             changed = sums.changed | dict(zip(means, rest, strict=False))
             return PartialSums(gradients, changed, rest[len(means) :])
 
@@ -244,14 +244,14 @@ class GridEngine(Engine):
             step = self._step.read_value()
             rate = self._rate(step)
             decay = self._decay(step + 1)
-            due = lookahead.is_due(train.lookahead or 1, step + 1)
+            due = averages.pull_is_due(train.lookahead or 1, step + 1)
         for replica, (row, of_replica) in enumerate(zip(self._grid, sums, strict=True)):
             by = self._clip_factor(replica, sums)
             for stage_replica, partial in zip(row, of_replica, strict=True):
                 with stage_replica.scope("update"):
                     gradients = partial.gradients
                     if by is not None:
-                        gradients = clipping.scaled(gradients, by)
+                        gradients = scaled(gradients, by)
                     stage_replica.update(gradients, partial.changed, rate, step)
         for column in zip(*self._grid, strict=True) if self._divides else ():
             for stage_replica in column:
@@ -268,9 +268,9 @@ class GridEngine(Engine):
         squares = []
         for stage_replica, partial in self._with_gradients(replica, sums):
             with stage_replica.scope("norm"):
-                squares.append(clipping.squared_norm(partial.gradients))
+                squares.append(squared_norm(partial.gradients))
         with self._grid[replica][0].scope("norm"):
-            return clipping.factor(tf.add_n(squares), clip_norm)
+            return clip_factor(tf.add_n(squares), clip_norm)
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         sums = self._reduced(batch)

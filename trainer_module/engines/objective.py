@@ -10,7 +10,7 @@ from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
-from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -20,7 +20,7 @@ class Objective:
     def __init__(self, settings: TrainingSettings):
         self.task: Task = settings.task.found
         self.task.check_metrics()
-        self._losses = chosen.make(self.task, settings.train)
+        self._losses = make_loss(self.task, settings.train)
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
         self.dtype: tf.DType = metric.dtype_of_sums(self._metrics, self._dtype)

@@ -27,8 +27,8 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.engines import zero
 from stagecraft.trainer_module.models import matrices
-from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
-from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
+from stagecraft.trainer_module.optimization import averages, slots
+from stagecraft.trainer_module.optimization.gradients import add_noise, clip_by_value
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainSettings
@@ -86,8 +86,8 @@ class StageReplica:
             self._updated = self.slices or self.weights
             self.optimizer = make_optimizer(train, self._updated) if self.weights else None
             assigned = [v for key, v in self._copies.items() if key in stage.assigned]
-            self._averaged = kept.averaged(train, self.weights, assigned)
-            self._averages = kept.create(self._averaged)
+            self._averaged = averages.averaged(train, self.weights, assigned)
+            self._averages = averages.create(self._averaged)
         self._held = [key for key, variable in self._copies.items() if variable.trainable]
         self.freeze(())
         places = {id(copy): place for place, copy in enumerate(self._averaged)}
@@ -172,7 +172,7 @@ class StageReplica:
         already, to limit the norm over all stages.
         """
         if self._train.clip_value:
-            gradients = clipping.by_value(gradients, self._train.clip_value)
+            gradients = clip_by_value(gradients, self._train.clip_value)
         if self._train.gradient_noise:
             noise = [self._noise(self._entries[place], step) for place in self._places]
             gradients = [one + two for one, two in zip(gradients, noise, strict=True)]
@@ -197,7 +197,7 @@ class StageReplica:
         variable = getattr(entry, "variable", entry)
         zeros = tf.zeros(variable.shape, variable.dtype)
         eta, seed = self._train.gradient_noise or 0.0, self._train.seed
-        (whole,) = gradient_noise.added([zeros], [variable.path], eta, seed, step)
+        (whole,) = add_noise([zeros], [variable.path], eta, seed, step)
         own = whole if variable is entry else entry.cut(whole)
         return self.cut(own) if self.slices else own
 
@@ -223,10 +223,10 @@ class StageReplica:
     def update_averages(self, decay: tf.Tensor, due: tf.Tensor) -> None:
         """Moves the EMA weights; with lookahead, pulls the weights if that is ``due``."""
         if self._train.lookahead and self._averages:
-            lookahead.when(due, functools.partial(self._pull, decay))
+            averages.when_due(due, functools.partial(self._pull, decay))
             return
         for average, variable in zip(self._averages, self._averaged, strict=True):
-            ema.move(average, variable.value, decay)
+            averages.move_ema(average, variable.value, decay)
 
     def _pull(self, decay: tf.Tensor) -> None:
         """Pulls the weights that have a gradient, and the moving statistics."""
@@ -236,9 +236,9 @@ class StageReplica:
         with self.scope("update"):
             for slow, variable in zip(self._averages, self._averaged, strict=True):
                 if id(variable) in frozen:
-                    lookahead.follow(slow, variable.value)
+                    averages.follow(slow, variable.value)
                 elif id(variable) not in unused:
-                    lookahead.move(slow, variable.value, decay, variable.constraint)
+                    averages.pull(slow, variable.value, decay, variable.constraint)
 
     @property
     def splits(self) -> Mapping[str, Split]:

@@ -26,8 +26,14 @@ from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import adapting, dropout
-from stagecraft.trainer_module.optimization import clipping, gradient_noise, slots
-from stagecraft.trainer_module.optimization.averages import ema, kept, lookahead
+from stagecraft.trainer_module.optimization import averages, slots
+from stagecraft.trainer_module.optimization.gradients import (
+    add_noise,
+    clip_by_value,
+    clip_factor,
+    scaled,
+    squared_norm,
+)
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel.rules import capabilities
@@ -71,8 +77,8 @@ class StrategyEngine(Engine):
             # clip them and to send them in one all-reduce with the rest.
             self._optimizer._all_reduce_sum_gradients = list
             assigned = [each for each in self._stage.state if id(each) in self._stage.assigned]
-            self._averaged = kept.averaged(settings.train, variables, assigned)
-            self._averages = kept.create(self._averaged)
+            self._averaged = averages.averaged(settings.train, variables, assigned)
+            self._averages = averages.create(self._averaged)
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over global batches: whole on CPUs, otherwise a part for each replica.
@@ -143,7 +149,7 @@ class StrategyEngine(Engine):
         gradients, rest = self._reduce(context, gradients, [*means.values(), loss, sums])
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
-            gradients = clipping.scaled(gradients, 1 / scale)
+            gradients = scaled(gradients, 1 / scale)
         return gradients, step_metrics.StepMetrics(*rest[-2:]), changed
 
     def _reduce(
@@ -183,16 +189,14 @@ class StrategyEngine(Engine):
         """Applies summed gradients, in replica context."""
         train = self._settings.train
         if train.clip_norm:
-            by = clipping.factor(clipping.squared_norm(gradients), train.clip_norm)
-            gradients = clipping.scaled(gradients, by)
+            by = clip_factor(squared_norm(gradients), train.clip_norm)
+            gradients = scaled(gradients, by)
         if train.clip_value:
-            gradients = clipping.by_value(gradients, train.clip_value)
+            gradients = clip_by_value(gradients, train.clip_value)
         if train.gradient_noise:
             paths = [weight.path for weight in self._trained]
             step = self._step.read_value()
-            gradients = gradient_noise.added(
-                gradients, paths, train.gradient_noise, train.seed, step
-            )
+            gradients = add_noise(gradients, paths, train.gradient_noise, train.seed, step)
         step_metrics.check_connected(self._connected)
         pairs = zip(gradients, self._trained, self._connected, strict=True)
         used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
@@ -218,10 +222,10 @@ class StrategyEngine(Engine):
             done = self._step + 1
             decay = self._decay(done)
             if train.lookahead:
-                due = lookahead.is_due(train.lookahead, done)
-                lookahead.when(due, functools.partial(self._pull, decay))
+                due = averages.pull_is_due(train.lookahead, done)
+                averages.when_due(due, functools.partial(self._pull, decay))
             else:
-                ema.update(strategy, self._averages, self._averaged, decay)
+                averages.update_ema(strategy, self._averages, self._averaged, decay)
 
     def _pull(self, decay: tf.Tensor) -> None:
         """Pulls the weights that have a gradient, and the moving statistics."""
@@ -231,9 +235,9 @@ class StrategyEngine(Engine):
         update = functools.partial(self._strategy.extended.update, group=False)
         for slow, variable in zip(self._averages, self._averaged, strict=True):
             if id(variable) in frozen:
-                update(slow, lookahead.follow, args=(variable.value,))
+                update(slow, averages.follow, args=(variable.value,))
             elif id(variable) not in unused:
-                update(slow, lookahead.move, args=(variable.value, decay, variable.constraint))
+                update(slow, averages.pull, args=(variable.value, decay, variable.constraint))
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         summed, metrics, _ = self._run(self._replica_gradients, batch)

@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.common.errors import UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import patterns
-from stagecraft.trainer_module.optimization.averages import ema, lookahead
-from stagecraft.trainer_module.optimization.learning_rate import learning_rate
+from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.optimization.schedule import RateSchedule
 from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 
 class Engine(abc.ABC):
@@ -199,8 +198,8 @@ class Engine(abc.ABC):
         """Decay of the averages after so many steps; a scalar."""
         train = self._settings.train
         if train.lookahead:
-            return lookahead.decay_at(train.lookahead, done, self._total_steps, self._dtype)
-        return ema.decay_at(train.ema_decay, done)
+            return averages.lookahead_decay(train.lookahead, done, self._total_steps, self._dtype)
+        return averages.ema_decay(train.ema_decay, done)
 
     def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
         """Takes the step, or skips it where a loss scale is on and a gradient is not finite."""
@@ -332,3 +331,45 @@ def _compiler_says(message: str) -> str:
     lines = [line.strip() for line in message.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_TRACE)]
     return (causes or [message])[0][:200].rstrip()
+
+
+def learning_rate(
+    settings: TrainSettings, total_steps: int, dtype: tf.DType = tf.float32
+) -> Callable[[tf.Tensor | int], tf.Tensor]:
+    """The rate at step ``t`` of ``T = total_steps``, counted from 0, with ``w`` warm-up steps::
+
+        rate(t) = learning_rate * min(1, (t + 1) / w) * decay(p),   p = max(0, (t - w) / (T - w))
+
+    ``train.schedule`` names the decay. A schedule of Keras gives the rate itself, at step
+    ``max(0, t - w)``, and the warm-up multiplies it. The first step has a rate above 0, and step
+    ``w - 1`` has the peak. Without a warm-up the first factor is 1, unless the schedule has a
+    default warm-up. The step is an int64 scalar, or a Python int; the rate is a scalar of
+    ``dtype``.
+
+    Raises:
+        SettingError: the warm-up is longer than the training.
+    """
+    schedule: RateSchedule = registries.SCHEDULES.get(settings.schedule)
+    warmup = settings.warmup_steps or round(schedule.default_warmup * total_steps)
+    if warmup > total_steps:
+        raise SettingError(
+            "train.warmup_steps",
+            warmup,
+            f"is more than the {total_steps} steps of the training run",
+            f"{total_steps // 10}, or raise train.steps or train.epochs",
+        )
+
+    rates = schedule.rates(settings)
+
+    def rate(step: tf.Tensor | int) -> tf.Tensor:
+        # Differences are taken in int64: exact, and only then divided.
+        step = tf.cast(step, tf.int64)
+        rising = tf.cast(step + 1, dtype) / max(warmup, 1)
+        progress = tf.cast(step - warmup, dtype) / max(total_steps - warmup, 1)
+        return rates(
+            tf.minimum(rising, 1.0),
+            tf.clip_by_value(progress, 0.0, 1.0),
+            tf.maximum(step - warmup, 0),
+        )
+
+    return rate

@@ -27,7 +27,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.random_state import floatx
-from stagecraft.trainer_module.partition import alike, blank
+from stagecraft.trainer_module.partition import blank, structural_keys
 
 _log = logging.getLogger(__name__)
 
@@ -111,11 +111,11 @@ def stage_costs(
     for stage in stages:
         if model_graph.are_open(model_graph.of(stage)):
             model_graph.note(stage, tf.nest.map_structure(_of_example, inputs))
-        key = alike.key(stage)
+        key = structural_keys.model_key(stage)
         if key is None:
             traced = _traced(stage, inputs, keeps)
         else:
-            key = key, alike.specs_key(inputs)
+            key = key, structural_keys.specs_key(inputs)
             traced = known[key] = known.get(key) or _traced(stage, inputs, keeps)
         names = _layer_names(stage)
         sizes = [model_graph.tensor_bytes(each) for each in tf.nest.flatten(inputs)]

@@ -37,7 +37,7 @@ from keras.src.backend.common import global_state
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.walk import intercepted
-from stagecraft.trainer_module.partition import alike
+from stagecraft.trainer_module.partition import structural_keys
 
 UNEVEN = 4 / 3
 """A division is uneven if its largest part is more than this many times the mean."""
@@ -324,7 +324,7 @@ def _real_outputs(model: keras.Model) -> dict[str, list[tuple[str, int | None]]]
     if _outputs.get(model, (None,))[0] == layers:
         return _outputs[model][1]
     result: dict[str, list[tuple[str, int | None]]] = {}
-    keys = {id(layer): alike.layer_key(layer) for layer in unknown}
+    keys = {id(layer): structural_keys.layer_key(layer) for layer in unknown}
     known: dict[Any, Any] = {}
 
     def watched(layer: Any, call: Any) -> Any:

@@ -3,15 +3,16 @@
 The kinds are timed in turns, so that a disturbance of the machine slows all of them. The time of
 an empty call is subtracted: a stage makes one call for all of its pieces.
 
-The choice of ``parallel.precision: auto``: mixed_bfloat16 if the model gains by it.
-
-Whether it gains depends on the model: a processor multiplies matrices of bfloat16 faster, but casts
-and small layers take longer. So a step of both is timed on the device, in turns.
+Such times also choose ``parallel.precision: auto``: mixed_bfloat16 if the model gains by it. That
+depends on the model: a processor multiplies matrices of bfloat16 faster, but casts and small layers
+take longer. So a step of both is timed on the device, in turns.
 """
 
 from __future__ import annotations
 
 import logging
+import pathlib
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.partition.costs import StageCost, Times
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
@@ -154,6 +154,14 @@ GAIN = 1.1
 MOST_EXAMPLES = 64
 """Of a timed step: more take longer, and the ratio stays."""
 
+_CPU_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")
+"""Flags of Linux for processors with dot products of bfloat16: Intel, AMD and Intel, Arm."""
+
+_COMPUTE_CAPABILITY = (8, 0)
+"""The first GPUs with matrix products of bfloat16 (NVIDIA A100 whitepaper, 2020)."""
+
+_CPUINFO = pathlib.Path("/proc/cpuinfo")
+
 
 class Choice(NamedTuple):
     """A precision, and what decided."""
@@ -184,7 +192,7 @@ def choose(
     if earlier is not None:
         return Choice(earlier, "as in the checkpoints of this training run")
     device = devices.devices[0]
-    native, words = native_bfloat16.support(device)
+    native, words = native_bfloat16(device)
     if not native:
         return Choice(WHOLE, f"{device} is {words}")
     if device.startswith("TPU"):
@@ -218,3 +226,36 @@ def _seconds(
         models, examples=examples, device=device, jit=parallel.jit, remat=parallel.remat
     )
     return whole, half
+
+
+def native_bfloat16(device: str, cpuinfo: pathlib.Path = _CPUINFO) -> tuple[bool, str]:
+    """Whether a device, such as ``CPU:0`` or ``GPU:1``, has bfloat16; and what it has, in words."""
+    if device.startswith("TPU"):
+        return True, "a TPU"
+    return _of_gpu(int(device.partition(":")[2])) if device.startswith("GPU") else _of_cpu(cpuinfo)
+
+
+def _of_cpu(cpuinfo: pathlib.Path) -> tuple[bool, str]:
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        return False, f"a processor without {cpuinfo}"
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = found[1].split() if found else []
+    known = [flag for flag in _CPU_FLAGS if flag in flags]
+    if known:
+        return True, f"a processor with {' and '.join(known)}"
+    return False, f"a processor without {', '.join(_CPU_FLAGS)}"
+
+
+def _of_gpu(index: int) -> tuple[bool, str]:
+    # A device's number counts the GPUs that this process shows to TensorFlow.
+    gpus = tf.config.get_visible_devices("GPU")
+    details = tf.config.experimental.get_device_details(gpus[index]) if index < len(gpus) else {}
+    capability = tuple(details.get("compute_capability", ()))
+    if not capability:
+        return False, "a GPU without a compute capability"
+    return (
+        capability >= _COMPUTE_CAPABILITY,
+        f"a GPU of compute capability {capability[0]}.{capability[1]}",
+    )

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import keras
+import tensorflow as tf
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import collectives, prepared
+from stagecraft.trainer_module.planning import collectives, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
@@ -54,7 +57,7 @@ def make_plan(
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
     settings = settings.definite
-    ready = prepared.prepare(
+    ready = model_pieces.prepare(
         model,
         settings,
         devices[0],
@@ -102,6 +105,33 @@ def make_plan(
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
         suggestion=_faster(planned, step.length, available),
     )
+
+
+def make_plan_of_workers(
+    model: keras.Model,
+    settings: TrainingSettings,
+    topology: Topology,
+    from_chief: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> Plan:
+    """The plan of a model's stages, cut on all workers as on the chief.
+
+    Args:
+        from_chief: gives each worker the chief's values; the others pass values of equal shapes.
+    """
+    parallel, devices = settings.parallel, topology.devices
+    same = parallel.costs == "flops" or parallel.cut_names
+    if topology.workers == 1 or same:
+        return make_plan(model, settings, devices)
+    # Measured times differ between workers, so the chief chooses the cuts.
+    names = [point.layer for point in partition.cut_points(model)]
+    if topology.worker == 0:
+        plan = make_plan(model, settings, devices)
+        from_chief([tf.constant([names.index(cut) for cut in plan.cuts], tf.int64)])
+        return plan
+    (chosen,) = from_chief([tf.zeros([parallel.model_parts - 1], tf.int64)])
+    cuts = ",".join(names[index] for index in chosen)
+    known = parallel.model_copy(update={"cuts": cuts or "auto", "costs": "flops"})
+    return make_plan(model, settings.model_copy(update={"parallel": known}), devices)
 
 
 def _limit(

@@ -21,7 +21,7 @@ from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.partition import alike, blank, costs
+from stagecraft.trainer_module.partition import blank, costs, structural_keys
 from stagecraft.trainer_module.partition.costs import StageCost
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights
@@ -234,7 +234,7 @@ class Repeats:
         self._keys = [
             None
             if any(uses[each] > 1 for each in (*own, *held)) or _foreign(shards, piece)
-            else alike.key(piece)
+            else structural_keys.model_key(piece)
             for piece, own, held in zip(pieces, layers, weights, strict=True)
         ]
         self._runs: dict[Any, list[Run]] = {}
@@ -254,7 +254,7 @@ class Repeats:
             self._runs.setdefault(self._start(begin, inputs), []).append(run)
 
     def _start(self, begin: int, inputs: Nest) -> Any:
-        return self._keys[begin], alike.specs_key(inputs)
+        return self._keys[begin], structural_keys.specs_key(inputs)
 
 
 def specs(tensors: Nest) -> Nest:
@@ -264,4 +264,4 @@ def specs(tensors: Nest) -> Nest:
 
 def _foreign(shards: ModelShards, piece: keras.Model) -> bool:
     """Whether a rule of another package divides a layer; it may ask for the layer's name."""
-    return not all(alike.is_trusted(type(rule)) for rule in shards.rules(piece))
+    return not all(structural_keys.is_trusted(type(rule)) for rule in shards.rules(piece))

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.partition import blank
-from stagecraft.trainer_module.tensor_parallel import group as groups, refusal
+from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, Weights, below
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup, Traced
 from stagecraft.trainer_module.tensor_parallel.parts import Part
@@ -30,6 +32,9 @@ from stagecraft.trainer_module.tensor_parallel.split import Slice, Split, Way
 
 LEAST_PARAMETERS = 1024
 """Layers with fewer parameters stay whole: their copies would cost more than they save."""
+
+MOST_WHOLE = 0.5
+"""Parameters of a layer that stays whole, at most, by those of the largest stage."""
 
 _EXAMPLES = 2
 """In the trace that chooses the ways."""
@@ -98,7 +103,7 @@ class ModelShards:
                 self._choose(model)
         # The engines make the slices now: a layer that only inference calls stays whole.
         self._ways = {key: self._ways.get(key) for key in self._ruled}
-        refusal.check(models, count, self.splits, self.reasons, allow_whole)
+        _check_whole(models, count, self.splits, self.reasons, allow_whole)
 
     def ways(self) -> dict[str, Way]:
         """Path of each layer with divided weights -> how it is divided."""
@@ -273,3 +278,62 @@ class _OfSlices(keras.regularizers.Regularizer):
 
     def __call__(self, _: Any) -> tf.Tensor:
         return self._group.total(self._group.map(lambda _, part: self._own(part), self._slices))
+
+
+def _check_whole(
+    models: Sequence[keras.Model],
+    count: int,
+    divided: Collection[int],
+    reasons: Mapping[str, str],
+    allow_whole: bool = False,
+) -> None:
+    """Refuses shards that would not make the devices' share of a model smaller.
+
+    Args:
+        models: of the stages.
+        count: number of shards.
+        divided: ids of the divided variables.
+        reasons: path of a layer that stays whole in spite of its rule -> why.
+        allow_whole: accept large layers that stay whole.
+
+    Raises:
+        SettingError: no layer of the model is divided, or a layer that stays whole has most of the
+            parameters of the largest stage. In a small stage, it takes no more memory than others.
+    """
+    if not divided:
+        known = "; ".join(f"{path} {reason}" for path, reason in list(reasons.items())[:3])
+        raise SettingError(
+            "parallel.shards",
+            count,
+            "finds no layer to divide" + (f" ({known})" if known else ""),
+            "parallel.shards: 1, with parallel.stages or parallel.replicas for the other devices",
+        )
+    if allow_whole:
+        return
+    largest = max(sum(math.prod(each.shape) for each in model.variables) for model in models)
+    for model in models:
+        for path, size in _whole(model, divided).items():
+            if size <= MOST_WHOLE * largest:
+                continue
+            kind = type(dict(walk(model))[path]).__name__
+            reason = reasons.get(path, "has no rule for its type")
+            raise SettingError(
+                "parallel.shards",
+                count,
+                f"cannot divide the layer {path} ({kind}), which has {size / largest:.0%} of the "
+                f"parameters of the largest stage and {reason}",
+                "parallel.shards: 1, or a rule for the layer (stagecraft.shard_rules)",
+            )
+
+
+def _whole(model: keras.Model, divided: Collection[int]) -> dict[str, int]:
+    """Path of each layer with variables of its own that stay whole -> their parameters."""
+    owners: dict[int, tuple[str, int]] = {}
+    for path, layer in walk(model):  # inner layers come last
+        for variable in layer.variables:
+            if id(variable) not in divided:
+                owners[id(variable)] = path, math.prod(variable.shape)
+    sizes: dict[str, int] = {}
+    for path, size in owners.values():
+        sizes[path] = sizes.get(path, 0) + size
+    return sizes

@@ -20,7 +20,7 @@ from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
@@ -103,7 +103,7 @@ class TrainingContext:
         if self._train.loss == "task":
             return
         batch, outputs = self._first_outputs()
-        chosen.verify(self.task, self._train, outputs, batch.targets)
+        check_loss(self.task, self._train, outputs, batch.targets)
 
     def check_constant(self) -> None:
         """Checks the task's constant on the first examples: a failing export would come too late.
@@ -116,7 +116,7 @@ class TrainingContext:
             return
         batch = input_data.first(self._train_files, self.transform, _CHECKED, self.task)
         weights = self.task.comparison_weights(batch)
-        losses = chosen.make(self.task, self._train)
+        losses = make_loss(self.task, self._train)
         try:
             outputs = constant.outputs(constant.sums(batch.targets, weights).numpy(), batch.targets)
             values = self.task.decisive_values(losses, outputs, batch.targets, tf.float32)

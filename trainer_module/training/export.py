@@ -38,6 +38,8 @@ import functools
 import json
 import os
 import pathlib
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -47,18 +49,22 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.optimization.loss import chosen
 from stagecraft.trainer_module.optimization.loss.loss import Losses
+from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, keras_file, views
+from stagecraft.trainer_module.training import assets, views
 
 Tensors = Mapping[str, tf.Tensor]
+
+_UNDATED = (1980, 1, 1, 0, 0, 0)
+_METADATA = "metadata.json"
 
 
 def export(
@@ -103,7 +109,7 @@ def export(
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
-    losses = losses or chosen.make(task, TrainSettings())
+    losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
     signatures = _signatures(served, task, evaluate)
     with atomic_folder(folder) as aside:
@@ -124,7 +130,7 @@ def export(
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
             pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")
         if with_keras:
-            keras_file.write(model, pathlib.Path(aside, assets.KERAS))
+            _write_keras_file(model, pathlib.Path(aside, assets.KERAS))
 
 
 class _Loader(SavedModelLoader):
@@ -236,3 +242,42 @@ def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunctio
     if isinstance(spec, Mapping):
         return function.get_concrete_function(**spec)
     return function.get_concrete_function(spec)
+
+
+def check_keras_file(model: keras.Model) -> None:
+    """Checks that Keras can load the model back.
+
+    Raises:
+        SettingError: it cannot.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "model.keras")
+        try:
+            _write_keras_file(model, path)
+            keras.saving.load_model(path, compile=False)
+        except OSError:  # of the disk
+            raise
+        except Exception as error:  # whatever a layer's get_config or from_config raises
+            reason = " ".join(str(error).split()).partition(". ")[0] or type(error).__name__
+            raise SettingError(
+                "train.export_keras",
+                True,
+                f"is refused, because Keras cannot load the model back: {reason[:300].rstrip('.')}",
+                "@keras.saving.register_keras_serializable() and get_config for each of your "
+                "layers and models, or train.export_keras: false",
+            ) from error
+
+
+def _write_keras_file(model: keras.Model, path: pathlib.Path) -> None:
+    """Writes a ``.keras`` file that has the same bytes for the same model: without dates."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        dated = pathlib.Path(folder, "model.keras")
+        model.save(dated)
+        with zipfile.ZipFile(dated) as given, zipfile.ZipFile(path, "w") as file:
+            for name in sorted(given.namelist()):
+                content = given.read(name)
+                if name == _METADATA:
+                    metadata = json.loads(content)
+                    metadata.pop("date_saved", None)
+                    content = json.dumps(metadata).encode()
+                file.writestr(zipfile.ZipInfo(name, _UNDATED), content)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.measure import Choice
     from stagecraft.trainer_module.planning.plan import Plan
-    from stagecraft.trainer_module.planning.search.found import Found
+    from stagecraft.trainer_module.planning.search.result import SearchResult
     from stagecraft.trainer_module.settings import TrainingSettings
 
 FILE_NAME = "record.json"
@@ -63,7 +63,7 @@ def write(
     outcome: Outcome,
     examples: dict[str, int],
     plan: Plan | None = None,
-    search: Found | None = None,
+    search: SearchResult | None = None,
     loaded: Loaded | None = None,
     choice: Choice | None = None,
     seconds: dict[str, float] | None = None,

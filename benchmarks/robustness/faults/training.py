@@ -19,9 +19,8 @@ import numpy as np
 from faults.faulty_worker import strike
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.processes.events import Event
-from stagecraft.trainer_module.processes.supervisor import WORKER
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record as training_record
 
@@ -60,7 +59,7 @@ class Training:
         send: Signal | None = None,
         on_lost: Callable[[], None] = lambda: None,
         watch: Callable[[Event], None] = lambda event: None,
-        program: Sequence[str] = WORKER,
+        program: Sequence[str] = launcher.WORKER,
     ) -> Training:
         """Trains in processes on this host; calls ``on_lost`` when one is lost."""
 
@@ -84,7 +83,7 @@ class Training:
 
         settings = TrainingSettings.from_flat(self.fn_args.custom_config["settings"])
         try:
-            local.run_local(
+            launcher.run_local(
                 RUN_FN,
                 self.fn_args,
                 settings.parallel,
@@ -106,11 +105,11 @@ class Training:
         """Trains in processes that another process starts, and returns that process."""
         code = (
             "import json, sys, types\n"
-            "from stagecraft.trainer_module.processes import local\n"
+            "from stagecraft.trainer_module.processes import launcher\n"
             "from stagecraft.trainer_module.settings import TrainingSettings\n"
             "fn_args = types.SimpleNamespace(**json.loads(sys.argv[1]))\n"
             "settings = TrainingSettings.from_flat(fn_args.custom_config['settings'])\n"
-            f"local.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
+            f"launcher.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
         )
         words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
         return subprocess.Popen(words, stdout=self._log, stderr=self._log)

@@ -29,7 +29,7 @@ from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
-from stagecraft.trainer_module.processes.local import task_of
+from stagecraft.trainer_module.processes.launcher import task_of
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from stagecraft.components.report.pages.formats import duration, metric, number, percent, title
 from stagecraft.components.report.report_data import ReportData, Training
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning.search.found import Found, sentence
+from stagecraft.trainer_module.planning.search.result import SearchResult, sentence
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.record import metrics_of
 
@@ -110,7 +110,7 @@ def topology(record: dict[str, Any], noun: str = "images") -> str:
 def _choice(record: dict[str, Any]) -> str:
     """A sentence on the choice of ``parallel.strategy: auto``; empty if the settings name one."""
     entry = record.get("search")
-    return f" {sentence(Found.of_record(entry))}." if entry else ""
+    return f" {sentence(SearchResult.of_record(entry))}." if entry else ""
 
 
 def unprofiled(record: dict[str, Any], command: str) -> str:

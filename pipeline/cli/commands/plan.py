@@ -218,7 +218,7 @@ def _search(
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.planning.search import automatic
-    from stagecraft.trainer_module.planning.search.text import found_text
+    from stagecraft.trainer_module.planning.search.result import result_text
 
     parallel = settings.parallel
     topology.configure_devices(parallel)
@@ -238,7 +238,7 @@ def _search(
             on_progress=on_progress,
         ).found
     given = parallel.model_dump()
-    console.say(found_text(found, settings.train.model, given), stderr=as_json)
+    console.say(result_text(found, settings.train.model, given), stderr=as_json)
     for note in notes:
         console.say(f"note: {note}", stderr=as_json)
     if as_json:

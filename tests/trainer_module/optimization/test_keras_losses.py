@@ -10,7 +10,7 @@ from refusals import refusal
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.optimization.loss import chosen
+from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 MINE = sys.modules[__name__]
@@ -30,7 +30,7 @@ MASKS = tf.constant(DRAW.randint(0, 2, (3, 4, 4)))
 
 def losses(task: Any, outputs: Any, targets: Any, *, smoothed: bool = True, **train: Any) -> Any:
     settings = TrainSettings(**train)
-    return chosen.make(task, settings)(outputs, targets, tf.float64, smoothed)
+    return make_loss(task, settings)(outputs, targets, tf.float64, smoothed)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_users_loss_is_taken_per_example(name, arguments):
     found = losses(TABLE, ESTIMATES, NUMBERS, **train)
     expected = 2 * (ESTIMATES[:, 0] - tf.cast(NUMBERS, tf.float64)) ** 2
     np.testing.assert_array_equal(found, expected)
-    chosen.verify(TABLE, TrainSettings(**train), ESTIMATES, NUMBERS)
+    check_loss(TABLE, TrainSettings(**train), ESTIMATES, NUMBERS)
     assert f"{__name__}:{name}" in registries.code({"train_loss": train["loss"]})
 
 
@@ -201,7 +201,7 @@ def test_a_loss_that_couples_examples_is_refused(task, loss, arguments, use):
     train = TrainSettings(loss=name, loss_args=arguments)
     data = (PIXELS, MASKS) if task is SEGMENTATION else (LOGITS, LABELS)
     with pytest.raises(SettingError) as caught:
-        chosen.verify(task, train, *data)
+        check_loss(task, train, *data)
     assert (caught.value.setting, caught.value.value) == ("train.loss", train.loss)
     assert use in caught.value.suggestion
 
@@ -219,7 +219,7 @@ def test_a_loss_that_couples_examples_is_refused(task, loss, arguments, use):
 def test_a_users_loss_that_cannot_be_made(name, arguments, setting):
     train = TrainSettings(loss=f"{__name__}:{name}", loss_args=arguments)
     with pytest.raises(SettingError) as caught:
-        chosen.verify(TABLE, train, ESTIMATES, NUMBERS)
+        check_loss(TABLE, train, ESTIMATES, NUMBERS)
     assert caught.value.setting == setting
 
 
@@ -235,7 +235,7 @@ def test_a_loss_for_each_output():
     huber = losses(TABLE, ESTIMATES, NUMBERS, loss="huber", loss_args={"delta": 0.5})
     entropy = IMAGES.losses(LOGITS, LABELS, tf.float64, None)
     np.testing.assert_allclose(found, huber + 0.25 * entropy, rtol=1e-12)
-    chosen.verify(TABLE, TrainSettings(**given), outputs, targets)
+    check_loss(TABLE, TrainSettings(**given), outputs, targets)
     pairs = {"loss": {"0": "huber", "1": "mean_squared_error"}}
     pair = losses(TABLE, (ESTIMATES, ESTIMATES), (NUMBERS, NUMBERS), **pairs)
     assert pair.shape == [6]
@@ -245,7 +245,7 @@ def test_a_loss_for_each_output():
 def test_a_mapping_names_the_outputs_of_the_model(loss):
     outputs = {"number": ESTIMATES, "kind": LOGITS}
     with pytest.raises(SettingError) as caught:
-        chosen.verify(TABLE, TrainSettings(loss=loss), outputs, dict.fromkeys(outputs, NUMBERS))
+        check_loss(TABLE, TrainSettings(loss=loss), outputs, dict.fromkeys(outputs, NUMBERS))
     assert "number, kind" in caught.value.suggestion
 
 

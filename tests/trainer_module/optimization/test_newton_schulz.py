@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.optimization.optimizers.muon import newton_schulz
+from stagecraft.trainer_module.optimization.optimizers.muon import muon_optimizer
 
 
 def by_svd(matrices: np.ndarray, iterations: int) -> np.ndarray:
     """The polynomial on singular values, without products of matrices."""
-    a, b, c = newton_schulz.COEFFICIENTS
+    a, b, c = muon_optimizer.COEFFICIENTS
     left, values, right = np.linalg.svd(matrices.astype(np.float64), full_matrices=False)
-    values = values / (np.linalg.norm(values, axis=-1, keepdims=True) + newton_schulz.EPSILON)
+    values = values / (np.linalg.norm(values, axis=-1, keepdims=True) + muon_optimizer.EPSILON)
     for _ in range(iterations):
         values = a * values + b * values**3 + c * values**5
     return (left * values[..., None, :]) @ right
@@ -22,10 +22,10 @@ def by_svd(matrices: np.ndarray, iterations: int) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_it_is_the_polynomial_of_the_singular_values(shape, iterations, dtype):
     given = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    found = newton_schulz.orthogonalize(tf.constant(given), iterations)
+    found = muon_optimizer.orthogonalize(tf.constant(given), iterations)
     assert found.dtype == dtype
     # An iteration multiplies what came before by up to 3.4445, and rounds sums of 40 products.
-    tolerance = np.finfo(dtype).eps * 40 * newton_schulz.COEFFICIENTS[0] ** iterations
+    tolerance = np.finfo(dtype).eps * 40 * muon_optimizer.COEFFICIENTS[0] ** iterations
     np.testing.assert_allclose(found, by_svd(given, iterations), rtol=0, atol=tolerance)
 
 
@@ -38,11 +38,11 @@ def test_singular_values_end_near_one(iterations, smallest):
     shares = np.geomspace(1.0, 2 * smallest, 30)
     shares /= np.linalg.norm(shares)
     shares = np.maximum(shares, 1.01 * smallest)
-    found = newton_schulz.orthogonalize(tf.constant(100 * (left * shares) @ right.T), iterations)
+    found = muon_optimizer.orthogonalize(tf.constant(100 * (left * shares) @ right.T), iterations)
     ends = np.linalg.svd(found, compute_uv=False)
     assert ends.min() > 0.68 and ends.max() < 1.21
 
 
 def test_zeros_stay_zeros():
     zeros = tf.zeros((2, 3, 4))
-    np.testing.assert_array_equal(newton_schulz.orthogonalize(zeros, 5), zeros)
+    np.testing.assert_array_equal(muon_optimizer.orthogonalize(zeros, 5), zeros)

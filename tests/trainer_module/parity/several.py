@@ -22,9 +22,8 @@ import tensorflow as tf
 from stagecraft.trainer_module.engines import step_metrics, strategy
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
-from stagecraft.trainer_module.parity.worker import measure
+from stagecraft.trainer_module.parity.worker import Driver, measure
 
 
 def _first(found: Any, other: Any) -> Any:

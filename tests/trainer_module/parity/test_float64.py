@@ -7,7 +7,7 @@ import pytest
 from model_arguments import classes
 
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parity import float64
+from stagecraft.trainer_module.parity.worker import float64_exceptions, forced_precision
 from stagecraft.trainer_module.settings import TrainSettings
 
 
@@ -26,24 +26,24 @@ def _policy() -> Any:
 
 
 def test_a_float32_head_is_float64_in_the_block_and_nowhere_else():
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         model = _float64("float32_head")
         assert {variable.dtype for variable in model.variables} == {"float64"}
         assert model(np.zeros((1, 32, 32, 3))).dtype == "float64"
-        assert float64.exceptions(model) == []
+        assert float64_exceptions(model) == []
     assert keras.layers.Dense(1, dtype="float32").compute_dtype == "float32"
     outside = _float64("float32_head")
     assert outside.get_layer("head").variable_dtype == "float32"
 
 
 def test_other_precisions_are_left_alone():
-    with float64.forced("float32"):
+    with forced_precision("float32"):
         assert keras.layers.Dense(1, dtype="float64").compute_dtype == "float64"
         assert keras.layers.Dense(1, dtype="mixed_bfloat16").compute_dtype == "bfloat16"
 
 
 def test_an_error_restores_the_policies():
-    with pytest.raises(RuntimeError), float64.forced("float64"):
+    with pytest.raises(RuntimeError), forced_precision("float64"):
         raise RuntimeError
     assert keras.DTypePolicy("mixed_float16").compute_dtype == "float16"
 
@@ -72,7 +72,7 @@ DTYPES: list[Callable[[], keras.layers.Layer]] = [
 @pytest.mark.usefixtures("_policy")
 @pytest.mark.parametrize("make", DTYPES)
 def test_however_a_dtype_is_given(make):
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         layer = make()
         inputs = keras.ops.ones((3, 4, 2), "float64")
         twice = isinstance(layer, keras.layers.MultiHeadAttention)
@@ -84,14 +84,14 @@ def test_however_a_dtype_is_given(make):
 
 
 def test_what_is_no_float_stays():
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         assert keras.DTypePolicy("int32").compute_dtype == "int32"
         assert keras.dtype_policies.get("int8_from_float32").compute_dtype == "float32"
 
 
 def test_a_cast_in_code_is_named():
-    with float64.forced("float64"):
-        assert float64.exceptions(_float64("cast_inside")) == ["cast"]
+    with forced_precision("float64"):
+        assert float64_exceptions(_float64("cast_inside")) == ["cast"]
 
 
 class OwnDtype(keras.layers.Layer):
@@ -106,18 +106,18 @@ class OwnDtype(keras.layers.Layer):
 
 @pytest.mark.usefixtures("_policy")
 def test_a_variable_of_its_own_dtype_is_named():
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         images = keras.Input((32, 32, 3))
         model = keras.Model(images, keras.layers.Flatten()(OwnDtype(name="own")(images)))
-        assert float64.exceptions(model) == ["own/scale"]
+        assert float64_exceptions(model) == ["own/scale"]
 
 
 @pytest.mark.usefixtures("_policy")
 def test_float32_pictures_are_no_loss():
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         images = keras.Input((32, 32, 3), dtype="float32")
         hidden = keras.layers.Dense(2)(keras.layers.Flatten()(images))
-        assert float64.exceptions(keras.Model(images, hidden)) == []
+        assert float64_exceptions(keras.Model(images, hidden)) == []
 
 
 @pytest.mark.usefixtures("_policy")
@@ -129,7 +129,7 @@ def test_a_subclassed_model_is_looked_through():
             flat = keras.ops.reshape(images, (-1, 3072))
             return keras.ops.cast(keras.ops.cast(flat, "bfloat16"), "float64")
 
-    with float64.forced("float64"):
+    with forced_precision("float64"):
         model = Casts(name="casts")
         model(np.zeros((1, 32, 32, 3)))
-        assert float64.exceptions(model) == ["casts"]
+        assert float64_exceptions(model) == ["casts"]

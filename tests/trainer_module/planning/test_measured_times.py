@@ -10,7 +10,7 @@ from chains import chain, settings
 from stagecraft.trainer_module.partition.costs import Times
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes
-from stagecraft.trainer_module.planning.prepared import prepare
+from stagecraft.trainer_module.planning.model_pieces import prepare
 from stagecraft.trainer_module.planning.search.search import Search
 from stagecraft.trainer_module.planning.search.space import Space
 

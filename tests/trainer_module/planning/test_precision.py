@@ -4,7 +4,6 @@ import keras
 import pytest
 from refusals import refusal
 
-from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.planning import measure
@@ -21,7 +20,7 @@ def _dense(name: str) -> keras.Model:
 def _choose(
     monkeypatch: pytest.MonkeyPatch, native: bool = True, seconds: tuple[float, float] = (1, 1)
 ) -> measure.Choice:
-    monkeypatch.setattr(native_bfloat16, "support", lambda device: (native, "a test"))
+    monkeypatch.setattr(measure, "native_bfloat16", lambda device: (native, "a test"))
     monkeypatch.setattr(measure, "pass_seconds", lambda models, **_: list(seconds))
     choice = measure.choose(AUTO, CPU, _dense, None)
     assert choice is not None
@@ -72,7 +71,7 @@ def test_settings_that_name_one_are_left_alone():
 
 
 def test_both_are_timed(monkeypatch):
-    monkeypatch.setattr(native_bfloat16, "support", lambda device: (True, "a test"))
+    monkeypatch.setattr(measure, "native_bfloat16", lambda device: (True, "a test"))
     built: list[str] = []
 
     def build(name: str) -> keras.Model:

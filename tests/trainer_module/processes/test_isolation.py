@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from stagecraft.trainer_module.parallel.roles import free_ports
-from stagecraft.trainer_module.processes import isolation, local
+from stagecraft.trainer_module.processes import isolation, launcher
 from stagecraft.trainer_module.processes.process import Process
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -136,7 +136,7 @@ def networks(folder: pathlib.Path, **parallel: Any) -> tuple[set[str], list[str]
     lines: list[str] = []
     events: list[dict[str, Any]] = []
     files = parallel.pop("files", "/data/train-0")
-    local.run_local(
+    launcher.run_local(
         "module.run_fn",
         types.SimpleNamespace(train_files=[files], custom_config={"settings": {}}),
         ParallelSettings(**TWO | parallel),
@@ -167,7 +167,7 @@ def test_who_needs_the_network_has_it_and_says_so(given, reason, tmp_path):
 def test_where_the_system_forbids_it_one_line_says_so(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(isolation, "_PROGRAM", (sys.executable, "-c", "raise SystemExit('no')"))
     assert networks(tmp_path) == ({own()}, ["no"])
-    local._show({"event": "progress", "phase": "network", "reason": "no"})
+    launcher._show({"event": "progress", "phase": "network", "reason": "no"})
     [record] = caplog.records
     assert record.progress == {"phase": "network", "reason": "no"}
     assert record.getMessage() == isolation.warning("no")

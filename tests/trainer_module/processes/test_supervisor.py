@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.processes import process_group, supervisor
-from stagecraft.trainer_module.processes.supervisor import Supervisor
+from stagecraft.trainer_module.processes import launcher, process_group
+from stagecraft.trainer_module.processes.launcher import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
 
 FAKE = pathlib.Path(__file__).parent / "fake_process.py"
@@ -43,7 +43,7 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    monkeypatch.setattr(supervisor, "_LONGEST_BACK_OFF", 0.0)
+    monkeypatch.setattr(launcher, "_LONGEST_BACK_OFF", 0.0)
     monkeypatch.setattr(process_group, "GATHER_SECONDS", 0.5)
     monkeypatch.setattr(process_group, "LINGER_SECONDS", 1.0)
 
@@ -250,10 +250,10 @@ def _is_alive(pid: int) -> bool:
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(f"""
         import sys
-        from stagecraft.trainer_module.processes import process_group, supervisor
+        from stagecraft.trainer_module.processes import process_group, launcher
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
-        supervisor.Supervisor(
+        launcher.Supervisor(
             parallel, [{str(folder)!r}], write_log=print, on_event=print,
             environments=lambda roles: [dict()] * len(roles), program=[{str(FAKE)!r}],
         ).run()

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.trainer_module import worker as worker_module
-from stagecraft.trainer_module.processes.local import task_of
+from stagecraft.trainer_module.processes.launcher import task_of
 
 HERE = pathlib.Path(__file__).parent
 CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}

@@ -5,7 +5,7 @@ import pytest
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.partition import alike, costs, partition
+from stagecraft.trainer_module.partition import costs, partition, structural_keys
 from stagecraft.trainer_module.partition.costs import StageCost
 from stagecraft.trainer_module.tensor_parallel import costs as of_pieces
 from stagecraft.trainer_module.tensor_parallel.costs import with_shards
@@ -141,7 +141,7 @@ def test_repeated_blocks_cost_what_a_trace_of_each_says(block, shared, count, mo
         of_pieces._Trace, "_piece", lambda *given: traces.append(1) or trace(*given)
     )
     fast, few = with_shards(each, pieces, model, count), len(traces)
-    monkeypatch.setattr(alike, "key", lambda model: None)
+    monkeypatch.setattr(structural_keys, "model_key", lambda model: None)
     assert with_shards(each, pieces, model, count) == fast
     assert len(traces) - few == len(pieces)
     if block is sequential or (block is attention and not shared):

@@ -10,7 +10,6 @@ from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.models.layers import own_layers
-from stagecraft.trainer_module.parallel import native_bfloat16
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
@@ -35,7 +34,7 @@ def test_a_model_adapts_to_the_train_split_and_is_exported_so(make_fn_args, tran
 
 @pytest.mark.slow
 def test_a_chosen_precision_is_told_recorded_and_kept(make_fn_args, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(native_bfloat16, "support", lambda device: (True, "a test"))
+    monkeypatch.setattr(measure, "native_bfloat16", lambda device: (True, "a test"))
     monkeypatch.setattr(measure, "pass_seconds", lambda models, **_: [2.0, 1.0])
     fn_args = make_fn_args(tmp_path, parallel_precision="auto", train_steps=2)
     caplog.set_level(logging.INFO, "stagecraft.progress")
@@ -52,7 +51,7 @@ def test_a_chosen_precision_is_told_recorded_and_kept(make_fn_args, tmp_path, mo
     assert json.dumps(told)
 
     # On another machine, which has none: the finished training is not repeated.
-    monkeypatch.setattr(native_bfloat16, "support", lambda device: (False, "another test"))
+    monkeypatch.setattr(measure, "native_bfloat16", lambda device: (False, "another test"))
     run_fn(fn_args)
     notes = record.read(fn_args.model_run_dir)
     assert notes["precision"]["precision"] == "mixed_bfloat16"

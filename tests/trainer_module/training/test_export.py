@@ -17,11 +17,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.tasks.kinds import pictures
+from stagecraft.trainer_module.data.tasks.kinds import image_classification
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, keras_file
-from stagecraft.trainer_module.training.export import export
+from stagecraft.trainer_module.training import assets
+from stagecraft.trainer_module.training.export import check_keras_file, export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
 SCHEMA = f"""
@@ -184,7 +184,7 @@ def test_leaves_nothing_when_it_fails(exported, tmp_path, monkeypatch):
 def test_tells_any_bytes_apart(exported):
     every = np.arange(256 * 12, dtype=np.uint8).reshape(1, 32, 32, 3)
     images = np.concatenate([every, 255 - every])
-    to_bytes: Callable[[Any], tf.Tensor] = pictures._to_bytes
+    to_bytes: Callable[[Any], tf.Tensor] = image_classification._to_bytes
     assert to_bytes(tf.constant(images)).numpy().tolist() == [image.tobytes() for image in images]
 
 
@@ -240,11 +240,11 @@ class Scaled(keras.layers.Layer):
 def test_a_model_that_keras_cannot_load_back_is_refused(layer):
     model = keras.Sequential([keras.Input([2]), layer(), keras.layers.Dense(1)])
     with pytest.raises(SettingError) as refused:
-        keras_file.check(model)
+        check_keras_file(model)
     assert refused.value.setting == "train.export_keras"
     assert "register_keras_serializable" in refused.value.suggestion
     assert "\n" not in str(refused.value)
-    keras_file.check(keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]))
+    check_keras_file(keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]))
 
 
 def test_samples_are_beside_the_model(exported, tmp_path, monkeypatch):

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from stagecraft.trainer_module.run_fn import run_fn
-from stagecraft.trainer_module.training import gradient_registry
+from stagecraft.trainer_module.run_fn import cleaned_gradient_registry, run_fn
 
 
 @tf.custom_gradient
@@ -22,7 +21,7 @@ def _traced() -> weakref.ref:
 
 
 def test_a_graph_dies_with_the_last_that_needs_it():
-    with gradient_registry.cleaned_up():
+    with cleaned_gradient_registry():
         graph = _traced()
         gc.collect()
         assert graph() is not None  # or there is nothing to mend
@@ -33,7 +32,7 @@ def test_a_graph_dies_with_the_last_that_needs_it():
 def test_what_was_there_before_stays():
     function = tf.function(doubled, autograph=False)
     function.get_concrete_function(tf.TensorSpec([]))
-    with gradient_registry.cleaned_up():
+    with cleaned_gradient_registry():
         _traced()
     with tf.GradientTape() as tape:
         value = tf.Variable(3.0)

@@ -85,7 +85,7 @@ class Grid(Strategy):
         ),
     }
     engine = "stagecraft.trainer_module.engines.grid:GridEngine"
-    planner = "stagecraft.trainer_module.planning.of_workers:make_plan"
+    planner = "stagecraft.trainer_module.planning.planner:make_plan_of_workers"
     """Function that cuts the model."""
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:

@@ -18,8 +18,8 @@ from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 from stagecraft.trainer_module.planning.cost_model import Degrees
-from stagecraft.trainer_module.planning.prepared import Prepared, prepare
-from stagecraft.trainer_module.planning.search.found import Found, sentence
+from stagecraft.trainer_module.planning.model_pieces import ModelPieces, prepare
+from stagecraft.trainer_module.planning.search.result import SearchResult, sentence
 from stagecraft.trainer_module.planning.search.search import Search, candidates, settings_with
 from stagecraft.trainer_module.planning.search.space import Space
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -31,7 +31,7 @@ class Resolved(NamedTuple):
     """Settings with a topology, and the search that found it."""
 
     settings: TrainingSettings
-    found: Found | None
+    found: SearchResult | None
     """The search; None: the settings name the strategy, or a checkpoint had the topology."""
 
 
@@ -136,7 +136,7 @@ def named(device_name: str) -> Accelerator | None:
 class Chosen(NamedTuple):
     """The result of a search for a model."""
 
-    found: Found
+    found: SearchResult
     settings: TrainingSettings
     """The given ones with the best topology."""
 
@@ -180,7 +180,7 @@ def search(
     result = Search(prepared.work, space, prepared.named, on_progress).run()
     if not result.best:
         raise _nothing(prepared, hosts * devices, result.too_large)
-    found = Found(
+    found = SearchResult(
         candidates=candidates(prepared.work, result.best),
         devices=hosts * devices,
         batch_size=settings.train.batch_size,
@@ -194,7 +194,7 @@ def search(
     return Chosen(found, TrainingSettings.model_validate(best.model_dump()))
 
 
-def _nothing(prepared: Prepared, devices: int, too_large: int) -> UserError:
+def _nothing(prepared: ModelPieces, devices: int, too_large: int) -> UserError:
     """The error for settings that no topology fulfills."""
     if too_large and prepared.work.memory < math.inf:
         use = "more devices, a smaller train.batch_size, or parallel.precision: mixed_bfloat16"

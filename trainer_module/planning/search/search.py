@@ -34,10 +34,10 @@ from pydantic import ValidationError
 
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees, Passes
-from stagecraft.trainer_module.planning.search.found import Candidate, Losses
+from stagecraft.trainer_module.planning.search.result import Candidate, Losses
 from stagecraft.trainer_module.planning.search.space import Division, Space
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tensor_parallel import refusal
+from stagecraft.trainer_module.tensor_parallel.model_shards import MOST_WHOLE
 
 SHOWN = 10
 """Topologies that a search returns."""
@@ -61,7 +61,7 @@ class Priced(NamedTuple):
         return self.key[0]
 
 
-class Result(NamedTuple):
+class Ranking(NamedTuple):
     """The best topology of each of the best divisions, and counts."""
 
     best: list[Priced]
@@ -91,7 +91,7 @@ class Search:
         self._least: dict[tuple[int, float, bool], Least] = {}
         self._priced = 0
 
-    def run(self, keep: int = SHOWN) -> Result:
+    def run(self, keep: int = SHOWN) -> Ranking:
         """The best topologies, at most ``keep``, the fastest first."""
         work, space = self._work, self._space
         every = list(space.divisions())
@@ -113,7 +113,7 @@ class Search:
             if found is not None and self._is_valid(found.degrees):
                 bisect.insort(best, found)
                 del best[keep:]
-        return Result(best, len(every), too_large, self._priced)
+        return Ranking(best, len(every), too_large, self._priced)
 
     def _is_valid(self, degrees: Degrees) -> bool:
         """Whether the rules of all settings allow a topology."""
@@ -208,7 +208,7 @@ class Search:
                 return
 
     def _shares(self, degrees: Degrees, starts: Sequence[int]) -> bool:
-        """Whether the engine surely accepts the shards, see ``shards.refusal``.
+        """Whether the engine surely accepts the shards, see :class:`ModelShards`.
 
         It refuses a layer that stays whole and has most parameters of the largest stage.
         """
@@ -219,7 +219,7 @@ class Search:
         first = self._work.sums(degrees.shards).parameters(begins, ends)
         # first = whole + (every - whole) / shards
         whole = (degrees.shards * first - every) / (degrees.shards - 1)
-        return bool(whole.max() <= refusal.MOST * every.max())
+        return bool(whole.max() <= MOST_WHOLE * every.max())
 
 
 def key(degrees: Degrees, length: float) -> Key:

@@ -15,7 +15,7 @@ from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.report.pages import model_card, page, training_text
 from stagecraft.components.report.report_data import ReportData
 from stagecraft.trainer_module.planning.search import automatic
-from stagecraft.trainer_module.planning.search.found import Found
+from stagecraft.trainer_module.planning.search.result import SearchResult
 
 EXTERNAL = re.compile(r"""(?:src|href)=["'](?!data:|#)|url\((?!#)|@import|<script[^>]""")
 
@@ -90,7 +90,7 @@ def test_the_choice_of_a_search(name, request):
     found = automatic.search(chain(4, width=512), asked, hosts=1, devices=4).found
     entry = json.loads(json.dumps(dataclasses.asdict(found)))
     record = report.training.record | {"search": entry}
-    assert Found.of_record(entry) == found
+    assert SearchResult.of_record(entry) == found
     text = training_text.topology(record)
     before = training_text.topology(report.training.record)
     assert text.startswith(before) and "auto" not in before

@@ -9,7 +9,10 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.kinds.pictures import PICTURES, Pictures
+from stagecraft.trainer_module.data.tasks.kinds.image_classification import (
+    IMAGE_CLASSIFICATION,
+    ImageClassification,
+)
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
@@ -43,8 +46,8 @@ class Data:
             {features.IMAGE: self.bytes_of(image), features.LABEL: index % 3, features.ID: index}
             for index, image in enumerate(self.images)
         ]
-        self.graph = transformed(PICTURES, self.schema, self.rows, folder)
-        self.arguments = PICTURES.model_arguments(str(self.schema))
+        self.graph = transformed(IMAGE_CLASSIFICATION, self.schema, self.rows, folder)
+        self.arguments = IMAGE_CLASSIFICATION.model_arguments(str(self.schema))
 
     def bytes_of(self, image):
         return tf.io.encode_png(image).numpy() if self.encoded else image.tobytes()
@@ -62,7 +65,7 @@ def data(request, tmp_path_factory):
 def test_the_schema_has_the_models_arguments(data):
     assert data.arguments == {"input_shape": data.shape, "num_classes": 3}
     assert labels.picture(str(data.schema)) == labels.Picture(data.shape, data.encoded)
-    assert str(list(data.shape)) in PICTURES.input_text(str(data.schema))
+    assert str(list(data.shape)) in IMAGE_CLASSIFICATION.input_text(str(data.schema))
 
 
 NAMED = (
@@ -85,7 +88,7 @@ def test_class_weights_by_name_or_number(given, expected, tmp_path):
     objective = Objective(TrainingSettings.from_flat(resolved.flat()))
     logits, labels = tf.constant([[1.0, 2, 3]] * 3), tf.constant([0, 1, 2], tf.int64)
     batch = Batch(None, labels, tf.ones([3]))
-    losses = PICTURES.losses(logits, labels, tf.float32, None)
+    losses = IMAGE_CLASSIFICATION.losses(logits, labels, tf.float32, None)
     np.testing.assert_allclose(
         objective.loss(logits, batch),
         tf.tensordot(losses, tf.constant(expected, tf.float32), 1),
@@ -108,7 +111,7 @@ def test_class_weights_that_do_not_fit(given, use, tmp_path):
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(NAMED)
     with pytest.raises(SettingError) as caught:
-        Pictures(given).model_arguments(str(schema))
+        ImageClassification(given).model_arguments(str(schema))
     assert (caught.value.setting, caught.value.value) == ("task.args.class_weights", given)
     assert use in caught.value.suggestion
 
@@ -129,9 +132,9 @@ def test_another_size_is_an_error(data):
 
 
 def test_the_export_serves_images(data, tmp_path):
-    model = assemble(TrainSettings(model="cnn"), data.arguments, task=PICTURES)
+    model = assemble(TrainSettings(model="cnn"), data.arguments, task=IMAGE_CLASSIFICATION)
     weights = {variable.path: variable.numpy() for variable in model.variables}
-    export(tmp_path / "model", model, weights, data.graph, PICTURES, str(data.schema))
+    export(tmp_path / "model", model, weights, data.graph, IMAGE_CLASSIFICATION, str(data.schema))
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     by_images = signatures["serving_images"](images=tf.constant(data.images))
     examples = [serialized({features.IMAGE: row[features.IMAGE]}) for row in data.rows]

@@ -13,7 +13,7 @@ from model_arguments import classes
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.random_state import floatx
-from stagecraft.trainer_module.optimization import gradient_noise
+from stagecraft.trainer_module.optimization.gradients import add_noise
 from stagecraft.trainer_module.settings import TrainSettings
 
 STEPS = 5
@@ -134,7 +134,7 @@ def test_noise_is_annealed_and_belongs_to_a_weight():
     zeros = [tf.zeros([4000])] * 2
 
     def noise(step: int, seed: int = 0) -> list[np.ndarray]:
-        added = gradient_noise.added(zeros, ["a", "b"], 0.3, seed, tf.constant(step, tf.int64))
+        added = add_noise(zeros, ["a", "b"], 0.3, seed, tf.constant(step, tf.int64))
         return [each.numpy() for each in added]
 
     first, second = noise(0)

@@ -5,8 +5,7 @@ import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
-from stagecraft.trainer_module.training.monitoring.timeline import record_ops
+from stagecraft.trainer_module.training.monitoring.timeline import find_spans, idle, record_ops
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.training.monitoring import timeline
-from stagecraft.trainer_module.training.monitoring.spans import Op, Span, find_spans, idle
+from stagecraft.trainer_module.training.monitoring.timeline import Op, Span, find_spans, idle
 
 LOOP = "while/body/_1/"
 

@@ -1,7 +1,7 @@
 import pytest
 
-from stagecraft.trainer_module.training.monitoring import spans
-from stagecraft.trainer_module.training.monitoring.spans import Op
+from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.timeline import Op
 
 
 def ops(*times: tuple[float, float]) -> list[Op]:
@@ -23,14 +23,14 @@ def ops(*times: tuple[float, float]) -> list[Op]:
     ids=["at once", "a gap", "early", "late", "both", "overlap", "ahead as a whole", "no time"],
 )
 def test_two(before, after, expected):
-    assert spans.windows([ops(*before), ops(*after)]) == expected
+    assert timeline.windows([ops(*before), ops(*after)]) == expected
 
 
 def test_one_has_all_of_its_ops():
-    assert spans.windows([ops((3, 4), (1, 2))]) == [(1, 4)]
+    assert timeline.windows([ops((3, 4), (1, 2))]) == [(1, 4)]
 
 
 def test_each_begins_after_the_one_before_it_whatever_was_seen():
-    found = spans.windows([ops((8, 9)), ops((5, 6)), ops((0, 2)), ops((1, 4), (7, 9))])
+    found = timeline.windows([ops((8, 9)), ops((5, 6)), ops((0, 2)), ops((1, 4), (7, 9))])
     times = [time for window in found for time in window]
     assert times == sorted(times)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft.trainer_module.models import matrices
+from stagecraft.trainer_module.models.matrices import Matrix
 from stagecraft.trainer_module.optimization import make_optimizer
-from stagecraft.trainer_module.optimization.optimizers.muon import arguments
-from stagecraft.trainer_module.optimization.optimizers.muon.matrix_optimizer import MatrixOptimizer
+from stagecraft.trainer_module.optimization.optimizers import muon
 from stagecraft.trainer_module.optimization.optimizers.parts.part_optimizer import PartOptimizer
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the polynomial ``a x + b x³ + c x⁵`` (Jordan et al. 2024)."""
+
+EPSILON = 1e-7
+"""Added to norms: a matrix of zeros stays one."""
 
 
 @keras.saving.register_keras_serializable("stagecraft")
@@ -29,9 +37,9 @@ class Muon(PartOptimizer):
     def __init__(
         self,
         learning_rate: Any = 0.02,
-        momentum: float = arguments.MOMENTUM,
+        momentum: float = muon.MOMENTUM,
         nesterov: bool = True,
-        iterations: int = arguments.ITERATIONS,
+        iterations: int = muon.ITERATIONS,
         normalize_weights: bool = False,
         rate_factor: float = 1.0,
         exclude: str | Sequence[str] | None = None,
@@ -71,14 +79,14 @@ class Muon(PartOptimizer):
             "exclude": exclude,
         }
         for argument, value in given.items():
-            if problem := arguments.problem(argument, value):
+            if problem := muon.problem_with(argument, value):
                 raise ValueError(f"{argument}: {value!r} {problem}")
         if others is None:
             others = keras.optimizers.SGD(momentum=0.9, nesterov=True)
         given["others"] = keras.optimizers.serialize(keras.optimizers.get(others))
         # As text: Keras tracks the objects, mappings and lists among its attributes.
         self._given = json.dumps(given)
-        self._exclude, self._factor = arguments.patterns(exclude), rate_factor
+        self._exclude, self._factor = muon.patterns(exclude), rate_factor
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes the slots of all weights."""
@@ -93,7 +101,7 @@ class Muon(PartOptimizer):
         Raises:
             SettingError: a pattern excludes no kernel, or no kernel is left.
         """
-        arguments.check_weights(self._exclude, weights, "train.optimizer", "muon")
+        muon.check_weights(self._exclude, weights, "train.optimizer", "muon")
 
     def get_config(self) -> dict[str, Any]:
         """The configuration from which Keras makes a copy of this optimizer."""
@@ -107,4 +115,118 @@ class Muon(PartOptimizer):
         if not self._is_muons(weight):
             return keras.optimizers.deserialize(given["others"])
         names = ("momentum", "nesterov", "iterations", "normalize_weights")
-        return MatrixOptimizer(**{name: given[name] for name in names})
+        return _MatrixOptimizer(**{name: given[name] for name in names})
+
+
+class _MatrixOptimizer(keras.optimizers.Optimizer):
+    """Muon's update of one kernel: momentum, then an orthogonal matrix (Jordan et al. 2024).
+
+    With gradient ``g``, momentum ``m`` and rate ``r``, a step is::
+
+        v = m v + g
+        weight -= r s orthogonalize(g + m v)      # without Nesterov: orthogonalize(v)
+
+    ``s`` is ``sqrt(max(1, outputs / inputs))``. With ``normalize_weights``, ``s`` is 1, and a step
+    first scales the weight to the norm ``sqrt(outputs)``, as the recipe of Jordan for CIFAR-10 does
+    (``airbench94_muon.py`` in github.com/KellerJordan/cifar10-airbench).
+    """
+
+    def __init__(
+        self, momentum: float, nesterov: bool, iterations: int, normalize_weights: bool
+    ) -> None:
+        """The caller of ``update_step`` gives the learning rate."""
+        super().__init__(learning_rate=1.0, name="muon")
+        self.momentum, self.nesterov = momentum, nesterov
+        self.iterations_of_update, self.normalize_weights = iterations, normalize_weights
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Makes a slot for each kernel, unless the momentum is 0."""
+        if self.built:
+            return
+        super().build(variables)
+        self._matrices = [matrices.of(variable) for variable in variables]
+        self._velocities = (
+            [self.add_variable_from_reference(v, name="momentum") for v in variables]
+            if self.momentum
+            else []
+        )
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates a kernel."""
+        place = self._get_variable_index(variable)
+        dtype = variable.dtype
+        gradient = tf.cast(gradient, dtype)
+        if self.momentum:
+            velocity = self._velocities[place]
+            self.assign(velocity, self.momentum * tf.convert_to_tensor(velocity) + gradient)
+            moved = tf.convert_to_tensor(velocity)
+            gradient = gradient + self.momentum * moved if self.nesterov else moved
+        order = _Order(self._matrices[place], variable.shape)
+        update = orthogonalize(order.matrices(gradient), self.iterations_of_update)
+        rate = tf.cast(learning_rate, dtype)
+        if self.normalize_weights:
+            weight = order.matrices(tf.convert_to_tensor(variable))
+            norm = _norm(weight) + EPSILON
+            weight = weight * (math.sqrt(order.outputs) / norm) - rate * update
+            self.assign(variable, order.kernel(weight))
+        else:
+            scale = math.sqrt(max(1.0, order.outputs / order.inputs))
+            self.assign_sub(variable, order.kernel(rate * scale * update))
+
+
+class _Order:
+    """Reads a kernel as matrices ``[separate, inputs, outputs]``, and back.
+
+    The transposed matrix of the literature, so that most kernels need no transposition: the
+    orthogonal matrix of a transposed one is the transposed orthogonal matrix.
+    """
+
+    def __init__(self, matrix: Matrix, shape: Sequence[int]):
+        """``shape``: of the kernel."""
+        own = {*matrix.outputs, *matrix.separate}
+        inputs = [axis for axis in range(len(shape)) if axis not in own]
+        self._order = [*matrix.separate, *inputs, *matrix.outputs]
+        self._shape = [shape[axis] for axis in self._order]
+        self._back = [self._order.index(axis) for axis in range(len(shape))]
+        self.inputs = math.prod(shape[axis] for axis in inputs)
+        """Columns of a matrix in the literature."""
+        self.outputs = math.prod(shape[axis] for axis in matrix.outputs)
+        """Rows of a matrix in the literature."""
+
+    def matrices(self, kernel: tf.Tensor) -> tf.Tensor:
+        """``[separate, inputs, outputs]``."""
+        return tf.reshape(tf.transpose(kernel, self._order), [-1, self.inputs, self.outputs])
+
+    def kernel(self, found: tf.Tensor) -> tf.Tensor:
+        """The inverse of :meth:`matrices`."""
+        return tf.transpose(tf.reshape(found, self._shape), self._back)
+
+
+def _norm(matrices: tf.Tensor) -> tf.Tensor:
+    """Frobenius norms ``[..., 1, 1]`` of matrices ``[..., rows, columns]``."""
+    return tf.norm(matrices, axis=(-2, -1), keepdims=True)
+
+
+def orthogonalize(matrices: tf.Tensor, iterations: int) -> tf.Tensor:
+    """Matrices with the same singular vectors, and singular values of about 1.
+
+    It is the quintic Newton-Schulz iteration of Jordan et al. 2024, see :class:`Muon`. An iteration
+    applies the polynomial of :data:`COEFFICIENTS` to each singular value. It is steep at 0, and
+    does not converge: after five iterations, singular values between 0.002 and 1 of the norm are
+    between 0.68 and 1.21. Products of matrices are those of the shorter side.
+
+    Args:
+        matrices: ``[..., rows, columns]``, float32 or float64.
+
+    Returns:
+        The same shape and dtype.
+    """
+    a, b, c = COEFFICIENTS
+    found = matrices / (_norm(matrices) + EPSILON)
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    for _ in range(iterations):
+        square = tf.matmul(found, found, transpose_a=not wide, transpose_b=wide)
+        polynomial = b * square + c * tf.matmul(square, square)
+        product = tf.matmul(polynomial, found) if wide else tf.matmul(found, polynomial)
+        found = a * found + product
+    return found

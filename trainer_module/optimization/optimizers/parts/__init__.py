@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.optimization.optimizer import ARGS, Optimizer
-from stagecraft.trainer_module.optimization.optimizers.parts import part
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.optimization.optimizer import ARGS, KerasOptimizer, Optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 _USE = '{"^linear": {name: ftrl}, "": {name: adagrad, initial_accumulator_value: 0.2}}'
+
+
+_WHOLE = ("nadam",)
+"""Optimizers with a state of all weights together."""
 
 
 class Parts(Optimizer):
@@ -37,7 +41,7 @@ class Parts(Optimizer):
             except re.error as error:
                 problem = f"is no regular expression: {error}"
                 raise SettingError(ARGS, pattern, problem, _USE) from error
-            part.check(given, _USE)
+            check_part(given, _USE)
 
     def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
         """Checks that each pattern applies to a weight, and that each weight has a pattern."""
@@ -57,7 +61,7 @@ class Parts(Optimizer):
         """The most that one of the optimizers has."""
         counts = []
         for pattern in train.optimizer_args:
-            entry, own = part.of(train, train.optimizer_args[pattern])
+            entry, own = part_of(train, train.optimizer_args[pattern])
             counts.append(entry.slots_with(own))
         return max(counts)
 
@@ -70,7 +74,7 @@ class Parts(Optimizer):
         def make(weight: Any) -> Any:
             pattern = _pattern(train, weight.path)
             assert pattern is not None, "check_weights has found one"
-            entry, own = part.of(train, train.optimizer_args[pattern])
+            entry, own = part_of(train, train.optimizer_args[pattern])
             return entry.make(own)
 
         return PartOptimizer(make, train.learning_rate, train.weight_decay)
@@ -79,6 +83,35 @@ class Parts(Optimizer):
 def _pattern(train: TrainSettings, path: str) -> str | None:
     patterns = train.optimizer_args
     return next((pattern for pattern in patterns if re.search(pattern, path)), None)
+
+
+def check_part(given: Any, use: str) -> None:
+    """Checks the name and the arguments of an optimizer for some of the weights.
+
+    Args:
+        use: an argument that would work.
+
+    Raises:
+        SettingError: no optimizer has the name, it computes with all weights together, or it does
+            not have the arguments.
+    """
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise SettingError(ARGS, given, "names no optimizer", use)
+    entry = registries.OPTIMIZERS.get(given["name"])
+    if not isinstance(entry, KerasOptimizer) or entry.name in _WHOLE:
+        raise SettingError(ARGS, given["name"], "cannot update a part of the weights", use)
+    entry.check(_without_name(given))
+
+
+def part_of(train: TrainSettings, given: Mapping[str, Any]) -> tuple[Optimizer, TrainSettings]:
+    """The optimizer for some of the weights, and settings that have only this one."""
+    entry: Optimizer = registries.OPTIMIZERS.get(given["name"])
+    update = {"optimizer": entry.name, "optimizer_args": _without_name(given)}
+    return entry, train.model_copy(update=update)
+
+
+def _without_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key != "name"}
 
 
 PARTS = Parts()

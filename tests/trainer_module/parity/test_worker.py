@@ -10,9 +10,8 @@ from stagecraft.trainer_module.models.layers import own_layers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import cases, tolerances
 from stagecraft.trainer_module.parity.check import judge
-from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Results, Task, save
-from stagecraft.trainer_module.parity.worker import measure
+from stagecraft.trainer_module.parity.worker import Driver, measure
 from stagecraft.trainer_module.settings import TrainingSettings
 
 STEPS, BATCH, PARTS = 2, 8, 2

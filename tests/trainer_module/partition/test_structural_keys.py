@@ -8,7 +8,7 @@ from keras import layers
 from networks_built import built
 
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.partition import alike, costs, partition
+from stagecraft.trainer_module.partition import costs, partition, structural_keys
 
 
 def chain(*stack, width=6):
@@ -19,7 +19,7 @@ def chain(*stack, width=6):
 
 
 def keys(*stacks):
-    return [alike.key(chain(*stack)) for stack in stacks]
+    return [structural_keys.model_key(chain(*stack)) for stack in stacks]
 
 
 def pieces_of(model):
@@ -81,14 +81,14 @@ def test_the_graph_counts():
         keras.Model(given, [given * 1, hidden]),
         keras.Model(given, {"a": hidden}),
     ]
-    found = list(map(alike.key, models))
+    found = list(map(structural_keys.model_key, models))
     assert None not in found and len(set(found)) == len(found)
 
 
 def test_low_rank_adapters_count():
     plain, adapted = chain(layers.Dense(64)), chain(adapter := layers.Dense(64))
     adapter.enable_lora(2)
-    assert alike.key(plain) != alike.key(adapted)
+    assert structural_keys.model_key(plain) != structural_keys.model_key(adapted)
 
 
 # --- code of others ---
@@ -148,7 +148,7 @@ def test_code_of_others_has_no_key(layer):
 
 def test_a_class_of_others_has_no_key():
     given = keras.Input((4,))
-    assert alike.key(Own(given, layers.Dense(3)(given))) is None
+    assert structural_keys.model_key(Own(given, layers.Dense(3)(given))) is None
 
 
 def test_layers_with_state_elsewhere_have_costs_of_their_own():
@@ -171,5 +171,5 @@ def test_each_kind_of_piece_is_traced_once(name, monkeypatch):
     pieces, given = pieces_of(model), model_graph.of(model)
     fast = costs.stage_costs(pieces, given)
     assert len(traces) == 2 * len({cost.kind for cost in fast})  # in inference, and in training
-    monkeypatch.setattr(alike, "key", lambda model: None)
+    monkeypatch.setattr(structural_keys, "model_key", lambda model: None)
     assert costs.stage_costs(pieces, given) == fast

@@ -8,10 +8,10 @@ import pytest
 import random_costs
 
 from stagecraft.trainer_module.partition.costs import Operation, StageCost, Tied, Times
-from stagecraft.trainer_module.planning import prepared
+from stagecraft.trainer_module.planning import model_pieces
 from stagecraft.trainer_module.planning.sums import Sums
 
-MANY = 4 * prepared.ENOUGH
+MANY = 4 * model_pieces.ENOUGH
 
 
 def crossed_by(tensors: list[int]) -> list[StageCost]:
@@ -23,23 +23,23 @@ def crossed_by(tensors: list[int]) -> list[StageCost]:
 # --- which cuts stay ---
 
 
-@pytest.mark.parametrize("count", [1, 2, prepared.ENOUGH])
+@pytest.mark.parametrize("count", [1, 2, model_pieces.ENOUGH])
 def test_few_pieces_keep_all_cuts(count):
-    assert prepared.kept_cuts(crossed_by([3] * count)) == list(range(1, count))
+    assert model_pieces.kept_cuts(crossed_by([3] * count)) == list(range(1, count))
 
 
-@pytest.mark.parametrize("count", [prepared.ENOUGH + 1, 300, 511, 512, 513, MANY, MANY + 7])
+@pytest.mark.parametrize("count", [model_pieces.ENOUGH + 1, 300, 511, 512, 513, MANY, MANY + 7])
 def test_equal_cuts_are_kept_at_equal_distances(count):
-    kept = prepared.kept_cuts(crossed_by([1] * count))
+    kept = model_pieces.kept_cuts(crossed_by([1] * count))
     sizes = np.diff([0, *kept, count])
-    assert len(sizes) <= prepared.ENOUGH
-    assert set(sizes[:-1]) == {-(-count // prepared.ENOUGH)} and sizes[-1] <= sizes[0]
+    assert len(sizes) <= model_pieces.ENOUGH
+    assert set(sizes[:-1]) == {-(-count // model_pieces.ENOUGH)} and sizes[-1] <= sizes[0]
 
 
 def test_cheap_cuts_are_kept():
     """As of a transformer: two tensors cross inside a residual branch."""
     tensors = [1, 2, 2, 1, 2, 2, 2] * 48
-    kept = prepared.kept_cuts(crossed_by(tensors))
+    kept = model_pieces.kept_cuts(crossed_by(tensors))
     assert kept == [place + 1 for place, each in enumerate(tensors[:-1]) if each == 1]
 
 
@@ -47,23 +47,23 @@ def test_a_long_stretch_without_cheap_cuts_can_be_cut():
     """As of a U-Net: the more tensors cross, the deeper a piece is; one crosses at both ends."""
     side = list(range(1, MANY // 2 + 1))
     tensors = [*side, *side[::-1]]
-    kept = prepared.kept_cuts(crossed_by(tensors))
+    kept = model_pieces.kept_cuts(crossed_by(tensors))
     sizes = np.diff([0, *kept, MANY])
-    assert len(kept) < prepared.ENOUGH + 64
+    assert len(kept) < model_pieces.ENOUGH + 64
     assert max(sizes) <= 2 * MANY / 64
     assert 1 in kept and MANY - 1 in kept
 
 
 def test_named_cuts_stay():
     named = [2, 5, 700]
-    kept = prepared.kept_cuts(crossed_by([1] * MANY), named)
+    kept = model_pieces.kept_cuts(crossed_by([1] * MANY), named)
     assert set(named) <= set(kept) and kept == sorted(set(kept))
     assert max(kept) < MANY
 
 
 def test_the_outputs_of_the_model_are_no_cut():
-    kept = prepared.kept_cuts(crossed_by([*[2] * (MANY - 1), 1]))
-    assert len(kept) == prepared.ENOUGH - 1 and MANY not in kept
+    kept = model_pieces.kept_cuts(crossed_by([*[2] * (MANY - 1), 1]))
+    assert len(kept) == model_pieces.ENOUGH - 1 and MANY not in kept
 
 
 # --- what they cost ---
@@ -76,14 +76,14 @@ SUMS = (
 
 def merged(pieces: list[StageCost], cuts: list[int]) -> list[StageCost]:
     times = [Times(each.flops, 2 * each.flops) for each in pieces]
-    return prepared.merged(pieces, times, cuts)[0]
+    return model_pieces.merged(pieces, times, cuts)[0]
 
 
 @pytest.mark.parametrize("cuts", [[], [1], [4], [2, 3], [1, 2, 3, 4]])
 def test_costs_add_up(cuts):
     pieces = random_costs.pieces(3, 5, frozen=2)
     times = [Times(number, 10 * number) for number in range(5)]
-    found, of_found = prepared.merged(pieces, times, cuts)
+    found, of_found = model_pieces.merged(pieces, times, cuts)
     for (begin, end), one, both in zip(
         itertools.pairwise([0, *cuts, 5]), found, of_found, strict=True
     ):

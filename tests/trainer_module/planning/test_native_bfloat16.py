@@ -3,7 +3,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.parallel import native_bfloat16
+from stagecraft.trainer_module.planning import measure
 
 INTEL = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"
 AMD = "flags\t\t: fpu avx512f avx512_bf16 clzero\nbugs\t\t: amx_bf16\n"
@@ -23,12 +23,12 @@ OLD = "flags\t\t: fpu avx2 not_avx512_bf16 avx512_bf16x\n"
 )
 def test_processors_tell_it_by_their_flags(text, native, words, tmp_path):
     (tmp_path / "cpuinfo").write_text(text)
-    assert native_bfloat16.support("CPU:1", tmp_path / "cpuinfo") == (native, words)
+    assert measure.native_bfloat16("CPU:1", tmp_path / "cpuinfo") == (native, words)
 
 
 def test_a_system_without_cpuinfo_has_none(tmp_path):
     missing = tmp_path / "cpuinfo"
-    assert native_bfloat16.support("CPU:0", missing) == (False, f"a processor without {missing}")
+    assert measure.native_bfloat16("CPU:0", missing) == (False, f"a processor without {missing}")
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_system_without_cpuinfo_has_none(tmp_path):
 def test_gpus_tell_it_by_their_compute_capability(details, native, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["first", "second"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
-    assert native_bfloat16.support("GPU:1")[0] is native
-    assert native_bfloat16.support("GPU:2")[0] is False
-    assert native_bfloat16.support("TPU:0", pathlib.Path("none")) == (True, "a TPU")
+    assert measure.native_bfloat16("GPU:1")[0] is native
+    assert measure.native_bfloat16("GPU:2")[0] is False
+    assert measure.native_bfloat16("TPU:0", pathlib.Path("none")) == (True, "a TPU")
 
 
 def test_a_hidden_gpu_decides_nothing(monkeypatch):
@@ -57,4 +57,4 @@ def test_a_hidden_gpu_decides_nothing(monkeypatch):
         "get_device_details",
         lambda gpu: {"compute_capability": capability[gpu]},
     )
-    assert native_bfloat16.support("GPU:0") == (True, "a GPU of compute capability 8.0")
+    assert measure.native_bfloat16("GPU:0") == (True, "a GPU of compute capability 8.0")

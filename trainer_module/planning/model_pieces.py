@@ -48,7 +48,7 @@ _SMALL_PARTS = 16
 has them."""
 
 
-class Prepared(NamedTuple):
+class ModelPieces(NamedTuple):
     """The pieces of a model, ready for predictions."""
 
     names: list[str]
@@ -71,7 +71,7 @@ def prepare(
     network_gbit: float | None = None,
     for_search: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Prepared:
+) -> ModelPieces:
     """Splits a model at its cut points, and finds the costs and times of the pieces.
 
     Args:
@@ -142,7 +142,7 @@ def prepare(
         times_at = PieceTimes(stage_costs, accelerator, parallel.precision)
     rate = device_times.bytes_per_second(accelerator) if accelerator else math.inf
     planned = cost_model.CostModel(stage_costs, times, settings, links, memory, times_at, rate)
-    return Prepared(names, starts, planned, unit, source)
+    return ModelPieces(names, starts, planned, unit, source)
 
 
 def _measured(

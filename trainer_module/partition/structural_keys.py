@@ -45,7 +45,7 @@ _SKIPPED = frozenset(
 keys differ, which costs time only."""
 
 
-def key(model: keras.Model) -> Key | None:
+def model_key(model: keras.Model) -> Key | None:
     """A value that is equal for models that compute the same; None: not known."""
     try:
         return _Reader().graph(model)
@@ -54,7 +54,7 @@ def key(model: keras.Model) -> Key | None:
 
 
 def layer_key(layer: keras.Layer) -> Key | None:
-    """The :func:`key` of a layer."""
+    """The :func:`model_key` of a layer."""
     try:
         return _Reader().state(layer)
     except _Unknown:

@@ -4,7 +4,7 @@ import pytest
 from chains import A100, chain, settings
 
 from stagecraft.trainer_module.planning.search import automatic
-from stagecraft.trainer_module.planning.search.text import found_text
+from stagecraft.trainer_module.planning.search.result import result_text
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_the_best_topology_and_the_devices_that_it_uses(batch_size, devices):
     asked = settings(batch_size=batch_size, strategy="auto")
     found = automatic.search(chain(3, width=16), asked, hosts=1, devices=devices, accelerator=A100)
     given = asked.parallel.model_dump() | {"strategy": "one_device"}
-    lines = found_text(found.found, "my_models:deep", given).splitlines()
+    lines = result_text(found.found, "my_models:deep", given).splitlines()
     hints = [line for line in lines if "try train.batch_size" in line]
     missing = -batch_size % devices
     uses_all = found.found.best.devices == devices
@@ -30,5 +30,5 @@ def test_one_is_no_plural():
     asked = settings(batch_size=1, strategy="auto")
     found = automatic.search(chain(1), asked, hosts=1, devices=1).found
     assert (found.divisions, found.priced) == (1, 1)
-    first = found_text(found, "deep", asked.parallel.model_dump()).splitlines()[0]
+    first = result_text(found, "deep", asked.parallel.model_dump()).splitlines()[0]
     assert "1 device," in first and "1 example " in first

@@ -5,7 +5,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from stagecraft.common.errors import SettingError, setting_error
-from stagecraft.trainer_module.optimization.averages import kept, lookahead
+from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 
@@ -13,26 +13,26 @@ def test_the_decay_is_that_of_the_paper():
     # The schedule of legacy/airbench94.py, for a pull after every fifth of 1,000 steps.
     expected = 0.95**5 * (np.arange(1001) / 1000) ** 3
     for step in (5, 500, 1000):
-        found = lookahead.decay_at(5, tf.constant(step, tf.int64), 1000, tf.float64)
+        found = averages.lookahead_decay(5, tf.constant(step, tf.int64), 1000, tf.float64)
         assert float(found) == pytest.approx(expected[step], rel=1e-15)
-    late = lookahead.decay_at(5, tf.constant(2000, tf.int64), 1000, tf.float32)
+    late = averages.lookahead_decay(5, tf.constant(2000, tf.int64), 1000, tf.float32)
     assert float(late) == pytest.approx(0.95**5)
 
 
 def test_a_pull_is_due_after_every_few_steps():
-    due = [bool(lookahead.is_due(3, tf.constant(done, tf.int64))) for done in range(1, 8)]
+    due = [bool(averages.pull_is_due(3, tf.constant(done, tf.int64))) for done in range(1, 8)]
     assert due == [False, False, True, False, False, True, False]
 
 
 def test_a_pull_moves_both():
     weight = keras.Variable(np.asarray([1.0, -2.0]))
-    (slow,) = kept.create([weight])
+    (slow,) = averages.create([weight])
     weight.assign([3.0, 2.0])
-    lookahead.move(slow, weight.value, tf.constant(0.75), None)
+    averages.pull(slow, weight.value, tf.constant(0.75), None)
     np.testing.assert_array_equal(slow, [1.5, -1.0])
     np.testing.assert_array_equal(weight.numpy(), [1.5, -1.0])
     weight.assign([3.0, -3.0])
-    lookahead.move(slow, weight.value, tf.constant(0.0), keras.constraints.NonNeg())
+    averages.pull(slow, weight.value, tf.constant(0.0), keras.constraints.NonNeg())
     np.testing.assert_array_equal(slow, [3.0, 0.0])
     np.testing.assert_array_equal(weight.numpy(), [3.0, 0.0])
 
@@ -42,7 +42,7 @@ def test_which_variables_have_averages():
     moving, seed = keras.Variable(np.ones(2, np.float32)), keras.Variable(np.ones(2, np.int64))
 
     def found(**train):
-        return [*map(id, kept.averaged(TrainSettings(**train), [weight], [moving, seed]))]
+        return [*map(id, averages.averaged(TrainSettings(**train), [weight], [moving, seed]))]
 
     assert found() == []
     assert found(ema_decay=0.9) == [id(weight)]

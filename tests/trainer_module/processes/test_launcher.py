@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.processes import local
+from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import ParallelSettings
 
 TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -27,17 +27,17 @@ TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
 )
 def test_who_starts_them(parallel, config, expected, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
-    assert local.is_local(ParallelSettings(**parallel)) == expected
+    assert launcher.is_local(ParallelSettings(**parallel)) == expected
 
 
 def test_progress_is_that_of_the_chief(caplog):
     message = "worker 1 was ended by SIGKILL"
     with caplog.at_level(logging.INFO, "stagecraft.progress"):
-        local._show({"event": "beat"})
-        local._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
-        local._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
-        local._show({"event": "restart", "number": 1, "message": message})
-        local._show({"event": "progress", "phase": "export"})
+        launcher._show({"event": "beat"})
+        launcher._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
+        launcher._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
+        launcher._show({"event": "restart", "number": 1, "message": message})
+        launcher._show({"event": "progress", "phase": "export"})
     resumed, step, restart, exporting = (record.progress for record in caplog.records)
     assert (exporting, caplog.messages[3]) == ({"phase": "export"}, "exporting the model")
     assert resumed == {"phase": "resume", "step": 2, "total": 9}

@@ -16,7 +16,7 @@ from stagecraft.trainer_module.optimization.loss.loss import Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings
 
 
-def make(task: Task, train: TrainSettings) -> Losses:
+def make_loss(task: Task, train: TrainSettings) -> Losses:
     """The function of ``train.loss``.
 
     Raises:
@@ -41,14 +41,14 @@ def make(task: Task, train: TrainSettings) -> Losses:
     return losses
 
 
-def verify(task: Task, train: TrainSettings, outputs: Nest, targets: Nest) -> None:
+def check_loss(task: Task, train: TrainSettings, outputs: Nest, targets: Nest) -> None:
     """Checks that the loss of each of some examples is the same alone and in their batch.
 
     Raises:
         UserError: it is not, or the loss fails.
     """
     _check_outputs(train, outputs)
-    losses = make(task, train)
+    losses = make_loss(task, train)
 
     def of(part: slice) -> np.ndarray:
         given, wanted = (

@@ -1,1 +1,0 @@
-"""Averages of the weights, which the Trainer evaluates and exports in place of the weights."""

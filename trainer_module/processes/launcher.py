@@ -1,0 +1,269 @@
+"""Trains in processes on this host, where the settings ask for several.
+
+The supervisor starts, monitors and restarts them. Workers that train in step start and end
+together: ``tf.distribute`` accepts no process back, so when one is lost the supervisor ends all and
+starts them from the newest checkpoint. It restarts a worker of a parameter server, and an
+evaluator, alone; each has its own count of restarts. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any
+
+from stagecraft.common.errors import UserError
+from stagecraft.trainer_module.parallel import cluster, strategy
+from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.roles import Role, jobs, roles
+from stagecraft.trainer_module.processes import exit_codes, isolation, process_group
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.process import WorkerProcess
+from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
+from stagecraft.trainer_module.settings import ParallelSettings
+
+WORKER = ("-m", "stagecraft.trainer_module.worker")
+
+_ALL = "all"
+_LONGEST_BACK_OFF = 30.0
+
+_log = logging.getLogger(__name__)
+_progress = logging.getLogger("stagecraft.progress")
+
+_begun: list[str] = []
+
+
+def begin(task: str) -> None:
+    """Notes that this process exists for a training, so that it starts no others."""
+    _begun.append(task)
+
+
+def is_begun() -> bool:
+    """Whether this process exists for a training."""
+    return bool(_begun)
+
+
+def task_of(run_fn: str, fn_args: Any) -> str:
+    """The content of a worker's TASK.json, as one line.
+
+    Leaves out ``data_accessor``, which holds functions.
+    """
+    fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
+    return json.dumps({"run_fn": run_fn, "fn_args": fields})
+
+
+def is_local(parallel: ParallelSettings) -> bool:
+    """Whether this process starts local workers instead of training itself."""
+    if parallel.launcher == "auto":
+        return bool(jobs(parallel)) and not cluster.is_set()
+    return parallel.launcher == "local"
+
+
+def are_needed(parallel: ParallelSettings) -> bool:
+    """Whether a script's process cannot train by itself, and starts local workers.
+
+    The topology has several processes; or TensorFlow has started here without the logical devices
+    of ``virtual_devices``, and makes them in a new process alone.
+    """
+    if cluster.is_set() or is_begun():
+        return False
+    if is_local(parallel):
+        return True
+    try:
+        configure_devices(parallel)
+    except UserError:
+        return parallel.launcher == "auto"
+    return False
+
+
+def run_local(
+    path: str,
+    fn_args: Any,
+    parallel: ParallelSettings,
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    write_log: Callable[[str], None] | None = None,
+    program: Sequence[str] = WORKER,
+    variables: Mapping[str, str | None] = MappingProxyType({}),
+) -> None:
+    """Trains in processes on this host, and waits for their end.
+
+    If all files are local, and the system allows it, the processes have a network of their own.
+    Otherwise an event ``progress`` with the phase ``network`` says so.
+
+    Args:
+        on_event: receives events of chief and supervisor; None: log them as progress.
+        write_log: receives each line that the processes print; None: standard error.
+        variables: of the environment of each process; None removes one.
+    """
+    on_event = on_event or _show
+
+    def tell(reason: str) -> None:
+        on_event({"event": "progress", "phase": "network", "reason": reason})
+
+    wanted: AbstractContextManager[isolation.Namespace | None] = contextlib.nullcontext()
+    if jobs(parallel):
+        wanted = isolation.network(parallel.isolated, vars(fn_args), tell)
+    with wanted as namespace:
+        Supervisor(
+            parallel,
+            ["-"],
+            first_line=task_of(path, fn_args),
+            write_log=write_log or (lambda line: print(line, file=sys.stderr)),
+            on_event=on_event,
+            environments=lambda every: [
+                {**own, **variables}
+                for own in process_group.environments(
+                    parallel,
+                    every,
+                    cores=len(os.sched_getaffinity(0)),
+                    gpus=process_group.gpus(parallel),
+                )
+            ],
+            program=program,
+            namespace=namespace,
+        ).run()
+
+
+def import_path() -> Mapping[str, str | None]:
+    """The variable with which another process imports what this one can."""
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
+
+
+def _show(event: Event) -> None:
+    fields = {key: value for key, value in event.items() if key != "event"}
+    if event["event"] == "progress":
+        values = [event.get("step"), event.get("total")]
+        text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
+        if event.get("phase") == "export":
+            text, values = "exporting the model", []
+        if event.get("phase") == "network":
+            text, values = "%s", [isolation.warning(event["reason"])]
+        if event.get("phase") == "weights":
+            text, values = "%s", [event["note"]]
+        if event.get("phase") == "wait":
+            text = "waiting for at most %s s: %s may still use %s"
+            values = [event["seconds"], event["holder"], event["file"]]
+        if event.get("phase") == "precision":
+            text, values = "precision %s: %s", [event["precision"], event["reason"]]
+        is_warning = event.get("phase") in ("network", "wait")
+        level = logging.WARNING if is_warning else logging.INFO
+        _progress.log(level, text, *values, extra={"progress": fields})
+    elif event["event"] == "restart":
+        _progress.warning(
+            "restart %d: %s",
+            event["number"],
+            event["message"],
+            extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class Supervisor:
+    """Runs a training of several processes to its end."""
+
+    parallel: ParallelSettings
+    arguments: Sequence[str]
+    _: dataclasses.KW_ONLY
+    first_line: str = ""
+    write_log: Callable[[str], None]
+    """Called with each line that a process prints, its role in front."""
+    on_event: Callable[[Event], None]
+    """Called with the chief's events, and with the supervisor's: ``process`` (``name``, ``pid``),
+    ``lost`` (``message``) and ``restart`` (``number``, ``message``)."""
+    environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]]
+    program: Sequence[str] = WORKER
+    namespace: isolation.Namespace | None = None
+    """The network of the processes; None: that of this process."""
+
+    def __post_init__(self) -> None:
+        self._restarts: collections.Counter[str] = collections.Counter()
+        self._due: list[tuple[float, WorkerProcess]] = []
+
+    def run(self) -> None:
+        """Returns when the training is done; leaves no process running, even on an error.
+
+        Raises:
+            UserError: the training cannot go on; the message is the first cause.
+        """
+        while True:
+            try:
+                self._attempt()
+                return
+            except ProcessLostError as error:
+                time.sleep(self._count_restart(_ALL, str(error)))
+
+    def _count_restart(self, name: str, cause: str) -> float:
+        """Seconds to wait before the restart; raises a UserError if no restart is left."""
+        self.on_event({"event": "lost", "message": cause})
+        limit, number = self.parallel.max_restarts, self._restarts[name] + 1
+        if number > limit:
+            after = f" after {limit} restarts (parallel.max_restarts)" if limit else ""
+            raise UserError(
+                f"Training stopped{after}: {cause}", setting="parallel.max_restarts", value=limit
+            )
+        self._restarts[name] = number
+        _log.warning("%s; restart %d of at most %d", cause, number, limit)
+        self.on_event({"event": "restart", "number": number, "message": cause})
+        return float(min(2 ** min(number - 1, 10), _LONGEST_BACK_OFF))
+
+    def _attempt(self) -> None:
+        topology = roles(self.parallel)
+        self._due = []
+        with ProcessGroup(
+            lambda process, line: self.write_log(f"{process.role.name}: {line}"),
+            self.on_event,
+            self.parallel.silence_timeout_seconds,
+        ) as group:
+            for role, environment in zip(topology, self.environments(topology), strict=True):
+                process = WorkerProcess(
+                    role,
+                    self.program,
+                    self.arguments,
+                    environment,
+                    self.first_line,
+                    self.namespace,
+                )
+                self._add(group, process)
+            while not group.is_done:
+                group.wait()
+                for process in group.pop_failed():
+                    self._replace(group, process)
+                self._start_due(group)
+                group.kill_frozen()
+
+    def _replace(self, group: ProcessGroup, process: WorkerProcess) -> None:
+        """Schedules a failed process for a restart, where its role allows that."""
+        role = process.role
+        own = strategy.find(self.parallel.strategy)
+        alone = role.job == "evaluator" or role.job in own.restarts_alone
+        if not (alone and exit_codes.retryable(process.code)):
+            raise group.cause()
+        group.remove(process)
+        try:
+            seconds = self._count_restart(role.name, process.cause())
+        except UserError:
+            if role.job == "evaluator":
+                _log.warning("%s does not restart: the training continues without it", role.name)
+                return
+            group.stop()
+            raise
+        self._due.append((time.monotonic() + seconds, process))
+
+    def _start_due(self, group: ProcessGroup) -> None:
+        for entry in [entry for entry in self._due if entry[0] <= time.monotonic()]:
+            self._due.remove(entry)
+            self._add(group, entry[1].restarted())
+
+    def _add(self, group: ProcessGroup, process: WorkerProcess) -> None:
+        group.add(process)
+        self.on_event({"event": "process", "name": process.role.name, "pid": process.pid})
