@@ -49,7 +49,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.partition.costs import Times, stage_costs
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.planning.model_pieces import prepare
 from stagecraft.trainer_module.planning.search.search import Search, settings_with

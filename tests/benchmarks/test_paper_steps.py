@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning import collectives, device_times
+from stagecraft.trainer_module.planning import collective_costs, device_times
 
 PLANNING = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "planning"
 
@@ -155,8 +155,8 @@ def test_replicas_pay_for_what_does_not_overlap():
     )
     assert alone <= hidden < apart
     weights = sum(cost.parameters for cost in made(batch=4).costs)
-    links = collectives.links(16, None).inside
-    expected = collectives.all_reduce_seconds(4 * weights, 8, links)
+    links = collective_costs.links(16, None).inside
+    expected = collective_costs.all_reduce_seconds(4 * weights, 8, links)
     assert apart - alone == pytest.approx(expected)
 
 

@@ -13,7 +13,7 @@ from processes import ran
 
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.partition import costs
-from stagecraft.trainer_module.planning import collectives, cost_model, device_times, sums
+from stagecraft.trainer_module.planning import collective_costs, cost_model, device_times, sums
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -120,7 +120,7 @@ def test_the_planner_itself_predicts_the_same_step():
         device_times.times(cost, step.accelerator, "float32", factor, row.batch / 32)
         for cost, factor in zip(step.costs, sums.backward(step.costs, remat=True), strict=True)
     ]
-    links = collectives.links(step.accelerator.link_gb_per_second, None)
+    links = collective_costs.links(step.accelerator.link_gb_per_second, None)
     planned = cost_model.CostModel(step.costs, times, settings, links, float("inf"))
     found = planned.step(planned.degrees, list(step.starts))
     assert found.length == pytest.approx(step.seconds())

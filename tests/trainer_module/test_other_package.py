@@ -18,7 +18,7 @@ from stagecraft.pipeline.cli import describe_settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parity import cases
-from stagecraft.trainer_module.planning import collectives
+from stagecraft.trainer_module.planning import collective_costs
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 HERE = pathlib.Path(__file__).parent
@@ -92,9 +92,11 @@ def test_its_own_rules_and_those_of_all_refuse(installed):
 
 def test_its_plan_and_report(installed, monkeypatch):
     monkeypatch.setenv("LOCAL_SGD_STEPS", "4")
-    links = collectives.Links(devices=1e9)
+    links = collective_costs.Links(devices=1e9)
     each, mirrored = (
-        collectives.exchange_seconds(ParallelSettings(strategy=name, replicas=2), [4e6], 4e6, links)
+        collective_costs.exchange_seconds(
+            ParallelSettings(strategy=name, replicas=2), [4e6], 4e6, links
+        )
         for name in ("local_sgd", "mirrored")
     )
     assert each == mirrored / 4

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.engines.replicated import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.monitoring import curve

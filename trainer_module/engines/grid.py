@@ -22,9 +22,13 @@ from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
 from stagecraft.trainer_module.engines.collectives import FromChief, Group, Workers
-from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline, Traces
+from stagecraft.trainer_module.engines.replica_pipeline import (
+    MicrobatchSums,
+    ReplicaPipeline,
+    Traces,
+)
+from stagecraft.trainer_module.engines.replicated import BuildModel
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import dropout
@@ -134,7 +138,7 @@ class GridEngine(Engine):
                 finite = tf.reduce_all(tf.stack(finite_stages))
         return metrics, self._commit(finite, metrics.loss, lambda: self._update(sums))
 
-    def _reduced(self, batch: Batch) -> list[list[PartialSums]]:
+    def _reduced(self, batch: Batch) -> list[list[MicrobatchSums]]:
         """Per replica and shard: sums over the global batch, the same on all replicas."""
         steps, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
@@ -146,7 +150,7 @@ class GridEngine(Engine):
             step = self._step.read_value()
             cut, cut_rows = batches.cut(batch, *shape), tf.reshape(self._rows, shape)
 
-        def accumulation_step(index: tf.Tensor | int) -> list[list[PartialSums]]:
+        def accumulation_step(index: tf.Tensor | int) -> list[list[MicrobatchSums]]:
             return [
                 pipeline.forward_and_back(
                     values[replica],
@@ -167,8 +171,8 @@ class GridEngine(Engine):
         ]
 
     def _with_gradients(
-        self, replica: int, sums: list[list[PartialSums]]
-    ) -> list[tuple[StageReplica, PartialSums]]:
+        self, replica: int, sums: list[list[MicrobatchSums]]
+    ) -> list[tuple[StageReplica, MicrobatchSums]]:
         """The parts that together have all gradients once: a replica's stages, or all slices."""
         rows = zip(self._grid, sums, strict=True)
         return [
@@ -180,8 +184,8 @@ class GridEngine(Engine):
         ]
 
     def _plus(
-        self, sums: list[list[PartialSums]], more: list[list[PartialSums]]
-    ) -> list[list[PartialSums]]:
+        self, sums: list[list[MicrobatchSums]], more: list[list[MicrobatchSums]]
+    ) -> list[list[MicrobatchSums]]:
         result = []
         for row in zip(self._grid, sums, more, strict=True):
             added = []
@@ -192,8 +196,8 @@ class GridEngine(Engine):
         return result
 
     def _all_reduce(
-        self, replica: int, number: int, column: Sequence[PartialSums], scale: tf.Tensor | None
-    ) -> PartialSums:
+        self, replica: int, number: int, column: Sequence[MicrobatchSums], scale: tf.Tensor | None
+    ) -> MicrobatchSums:
         """Sums over the replicas of all workers; the state becomes the mean over all parts.
 
         If replicas divide the slots, the gradients are those of the replica's slices.
@@ -215,9 +219,11 @@ class GridEngine(Engine):
             if scale is not None:
                 gradients = scaled(gradients, 1 / scale)
             changed = sums.changed | dict(zip(means, rest, strict=False))
-            return PartialSums(gradients, changed, rest[len(means) :])
+            return MicrobatchSums(gradients, changed, rest[len(means) :])
 
-    def _scatter(self, replica: int, number: int, column: Sequence[PartialSums]) -> list[tf.Tensor]:
+    def _scatter(
+        self, replica: int, number: int, column: Sequence[MicrobatchSums]
+    ) -> list[tf.Tensor]:
         """The sums, over all replicas, of a replica's slices of the gradients."""
         owner, slices = self._grid[replica][number], []
         for row, sums in zip(self._grid, column, strict=True):
@@ -226,7 +232,7 @@ class GridEngine(Engine):
         with owner.scope("scatter"):
             return [tf.add_n(list(map(tf.identity, parts))) for parts in zip(*slices, strict=True)]
 
-    def _metrics(self, sums: list[list[PartialSums]]) -> step_metrics.StepMetrics:
+    def _metrics(self, sums: list[list[MicrobatchSums]]) -> step_metrics.StepMetrics:
         """Metrics of the global batch; the loss includes the stages' penalties."""
         of_stages = [partial.metrics for partial in sums[0] if partial.metrics]
         with tf.device("CPU:0"):
@@ -234,7 +240,7 @@ class GridEngine(Engine):
                 tf.add_n([metrics[0] for metrics in of_stages]), tf.identity(of_stages[-1][1])
             )
 
-    def _update(self, sums: list[list[PartialSums]]) -> None:
+    def _update(self, sums: list[list[MicrobatchSums]]) -> None:
         """Applies the gradients and writes the state, on every stage replica by itself."""
         train = self._settings.train
         step_metrics.check_connected(
@@ -260,7 +266,7 @@ class GridEngine(Engine):
             with stage_replica.scope("update"):
                 stage_replica.update_averages(decay, due)
 
-    def _clip_factor(self, replica: int, sums: list[list[PartialSums]]) -> tf.Tensor | None:
+    def _clip_factor(self, replica: int, sums: list[list[MicrobatchSums]]) -> tf.Tensor | None:
         """Clipping factor for all stages of a replica. All replicas compute the same factor."""
         clip_norm = self._settings.train.clip_norm
         if not clip_norm:
@@ -369,7 +375,7 @@ class GridEngine(Engine):
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own, *joined])
 
 
-def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list[PartialSums]:
+def _with_tied(row: Sequence[StageReplica], sums: Sequence[MicrobatchSums]) -> list[MicrobatchSums]:
     """Adds each gradient of a tied weight to that of the stage that holds the weight.
 
     The result has the gradients of the weights that each stage holds.

@@ -39,7 +39,7 @@ Traces = dict[tuple[int, Any], Any]
 function that adds up its sums."""
 
 
-class PartialSums(NamedTuple):
+class MicrobatchSums(NamedTuple):
     """The sums of one stage over the parts of the global batch."""
 
     gradients: Any
@@ -116,7 +116,7 @@ class ReplicaPipeline:
         rows: tf.Tensor,
         step: tf.Tensor,
         scale: tf.Tensor | None,
-    ) -> list[PartialSums]:
+    ) -> list[MicrobatchSums]:
         """All microbatches forward and backward; the sums of each shard of each stage.
 
         Data dependencies order the passes across devices. On a device, each pass waits for the one
@@ -133,7 +133,7 @@ class ReplicaPipeline:
         rows_of = tf.unstack(rows)
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
-        sums: dict[int, list[PartialSums]] = {}
+        sums: dict[int, list[MicrobatchSums]] = {}
         seeds: list[_Seeds] = [_Seeds(stage, scale) for stage in self.stages]
         latest: list[list[tf.Tensor]] = [[] for _ in range(self._devices)]
         for direction, k, m in self._passes:
@@ -190,7 +190,7 @@ class ReplicaPipeline:
         with self.scope(number, "pack"):
             return Packed.of(tensors, self._groups(number, range(len(tensors))))
 
-    def _unpacked(self, shard: StageReplica, sums: PartialSums) -> PartialSums:
+    def _unpacked(self, shard: StageReplica, sums: MicrobatchSums) -> MicrobatchSums:
         if self._traces is None:
             return sums
         with shard.scope("unpack"):
@@ -223,7 +223,7 @@ class ReplicaPipeline:
 
     def _of_shards(
         self, number: int, gradients: Sequence[Any], forward: _Forward
-    ) -> list[PartialSums]:
+    ) -> list[MicrobatchSums]:
         """Each shard's part of the results of a pass."""
         shards, owner = self._shards[number], self.stages[number].stage.owner
         here = tf.identity if len(shards) > 1 else tf.convert_to_tensor
@@ -235,15 +235,15 @@ class ReplicaPipeline:
                 }
                 metrics = forward.metrics if shard.shard == 0 else []
                 kept = own if isinstance(own, Packed) else list(map(here, own))
-                parts.append(PartialSums(kept, changed, metrics))
+                parts.append(MicrobatchSums(kept, changed, metrics))
         return parts
 
     def _plus(
-        self, number: int, shard: StageReplica, one: PartialSums, other: PartialSums
-    ) -> PartialSums:
+        self, number: int, shard: StageReplica, one: MicrobatchSums, other: MicrobatchSums
+    ) -> MicrobatchSums:
         with shard.scope("accumulate"):
             if self._traces is None:
-                return PartialSums(*step_metrics.plus(one, other))
+                return MicrobatchSums(*step_metrics.plus(one, other))
             key = number, f"shard {shard.shard}"
             if key not in self._traces:
                 self._traces[key] = _Sum(one, self._device_type)
@@ -381,19 +381,19 @@ def _shares_traces(parallel: ParallelSettings) -> bool:
 class _Sum:
     """A function that adds up two sums like ``one``, with packed gradients."""
 
-    def __init__(self, one: PartialSums, device_type: str):
+    def __init__(self, one: MicrobatchSums, device_type: str):
         self._like, self._device = one, f"/device:{device_type}:*"
         self._call = Repeated(self._run)
 
-    def __call__(self, one: PartialSums, other: PartialSums) -> PartialSums:
+    def __call__(self, one: MicrobatchSums, other: MicrobatchSums) -> MicrobatchSums:
         return self._packed(self._call([*_tensors(one), *_tensors(other)]))
 
-    def _packed(self, tensors: Sequence[tf.Tensor]) -> PartialSums:
+    def _packed(self, tensors: Sequence[tf.Tensor]) -> MicrobatchSums:
         rest = iter(tensors)
         packed = self._like.gradients
         gradients = packed._replace(variants=[next(rest) for _ in packed.variants])
         changed = {place: next(rest) for place in self._like.changed}
-        return PartialSums(gradients, changed, list(rest))
+        return MicrobatchSums(gradients, changed, list(rest))
 
     def _run(self, *given: tf.Tensor) -> list[tf.Tensor]:
         half = len(given) // 2
@@ -402,13 +402,13 @@ class _Sum:
             sums = self._packed(tensors)
             with tf.device(self._device):
                 unpacked.append(sums._replace(gradients=sums.gradients.by_place()))
-        added = PartialSums(*step_metrics.plus(*unpacked))
+        added = MicrobatchSums(*step_metrics.plus(*unpacked))
         with tf.device(self._device):
             packed = Packed.of(added.gradients, self._like.gradients.groups)
         return _tensors(added._replace(gradients=packed))
 
 
-def _tensors(sums: PartialSums) -> list[tf.Tensor]:
+def _tensors(sums: MicrobatchSums) -> list[tf.Tensor]:
     return [*sums.gradients.variants, *sums.changed.values(), *sums.metrics]
 
 
@@ -454,7 +454,7 @@ class _Forward(NamedTuple):
     """The penalty, and in the last stage the sum over the examples."""
     changed: dict[int, tf.Tensor]
     metrics: list[tf.Tensor]
-    """The metrics of ``PartialSums``."""
+    """The metrics of ``MicrobatchSums``."""
 
     @property
     def results(self) -> list[tf.Tensor]:

@@ -12,9 +12,8 @@ others cost more: more tensors are copied, and in each step a tied weight and it
 Otherwise, as in a U-Net or with two towers, it uses the others as well, except inside residual
 blocks. ``parallel.cuts`` may name any cut point.
 
-Divides a sequence into contiguous parts with the least maximal cost.
-
-Dynamic programming: the best division of the first items into some parts extends the best divisions
+:func:`balance` divides a sequence into contiguous parts with the least maximal cost, by dynamic
+programming: the best division of the first items into some parts extends the best divisions
 of fewer items into one part fewer. One run gives the divisions into all numbers of parts.
 """
 

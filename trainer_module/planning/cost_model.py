@@ -21,8 +21,8 @@ from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.partition.costs import StageCost, Times
 from stagecraft.trainer_module.partition.partition import Balance, balance
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import collectives, device_times
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning import collective_costs, device_times
+from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -295,12 +295,14 @@ class CostModel:
         of_parts = self._width * sums.parameters(*self._bounds(starts), trained=True, held=True)
         gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
         inside = self.links.inside
-        tied = sum(collectives.copy_seconds(weight.bytes, inside) for weight in self.tied(starts))
+        tied = sum(
+            collective_costs.copy_seconds(weight.bytes, inside) for weight in self.tied(starts)
+        )
         return Exchange(self.all_reduce(degrees, gradients), tied, self.update(degrees, gradients))
 
     def all_reduce(self, degrees: Degrees, gradients: Sequence[float]) -> float:
         """The time of the all-reduce of these bytes of each stage."""
-        return collectives.exchange_seconds(
+        return collective_costs.exchange_seconds(
             self._parallel(degrees), gradients, self._weights(degrees.shards), self.links
         )
 

@@ -23,7 +23,7 @@ from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.partition import costs, partition
 from stagecraft.trainer_module.partition.costs import StageCost, Times
 from stagecraft.trainer_module.planning import (
-    collectives,
+    collective_costs,
     cost_model,
     device_times,
     measure,
@@ -103,9 +103,9 @@ def prepare(
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
     factors = backward(stage_costs, remat=parallel.remat)
     small: Measured | None = None
-    unit, links = "flops", collectives.Links(shards=1 / _OPERATIONS_PER_BYTE)
+    unit, links = "flops", collective_costs.Links(shards=1 / _OPERATIONS_PER_BYTE)
     if accelerator:
-        unit, links = "peak", collectives.links(accelerator.link_gb_per_second, network_gbit)
+        unit, links = "peak", collective_costs.links(accelerator.link_gb_per_second, network_gbit)
         times = [
             device_times.times(
                 cost, accelerator, parallel.precision, factor, settings.train.batch_size
@@ -113,7 +113,7 @@ def prepare(
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
-        unit, links = "measured", collectives.links(None, network_gbit)
+        unit, links = "measured", collective_costs.links(None, network_gbit)
         links = links._replace(shards=_BYTES_PER_SECOND)
         small, times = _measured(
             pieces, stage_costs, settings, device, for_search=for_search, on_progress=on_progress

@@ -20,7 +20,7 @@ from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import collectives, model_pieces
+from stagecraft.trainer_module.planning import collective_costs, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step
 from stagecraft.trainer_module.planning.plan import Plan, Suggestion
@@ -74,9 +74,9 @@ def make_plan(
     step = planned.step(planned.degrees, starts)
     in_seconds = unit != "flops"
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
-    known = collectives.is_known(parallel, links)
+    known = collective_costs.is_known(parallel, links)
     each = parallel.stages * parallel.shards
-    crosses = in_seconds and collectives.crosses_hosts(parallel)
+    crosses = in_seconds and collective_costs.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -143,7 +143,7 @@ def _limit(
     slowest = max(of_devices)
     bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
-    if collectives.crosses_hosts(parallel):
+    if collective_costs.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "

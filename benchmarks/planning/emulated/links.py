@@ -11,7 +11,7 @@ import tensorflow as tf
 from emulated.clock import device_of, occupied
 
 from stagecraft.trainer_module.engines.collectives import Group
-from stagecraft.trainer_module.planning.collectives import Link, all_reduce_seconds
+from stagecraft.trainer_module.planning.collective_costs import Link, all_reduce_seconds
 
 _identity, _sum = tf.identity, Group._sum
 

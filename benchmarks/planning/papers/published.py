@@ -15,7 +15,7 @@ from papers.transformers import Transformer
 
 from stagecraft.trainer_module.partition.costs import StageCost
 from stagecraft.trainer_module.partition.partition import balance
-from stagecraft.trainer_module.planning import collectives
+from stagecraft.trainer_module.planning import collective_costs
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 
 FOLDER = pathlib.Path(__file__).parent
@@ -103,7 +103,7 @@ class Row:
             costs=costs,
             starts=self._starts(costs),
             accelerator=accelerator,
-            links=collectives.links(accelerator.link_gb_per_second, self.network_gbit),
+            links=collective_costs.links(accelerator.link_gb_per_second, self.network_gbit),
             precision=self.precision,
             batch=self.batch,
             microbatches=self.microbatches,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from stagecraft.trainer_module.partition.costs import StageCost
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import collectives, device_times
+from stagecraft.trainer_module.planning import collective_costs, device_times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.collective_costs import Links
 
 BACKWARD = 2.0
 """Ratio of backward to forward operations."""
@@ -87,7 +87,7 @@ class Step:
         """
         part = device_times.divide(cost, self.shards)
         times = device_times.times(part, self.accelerator, self.precision, BACKWARD, self.examples)
-        exchanged = collectives.shards_seconds(
+        exchanged = collective_costs.shards_seconds(
             self.examples * cost.shard_bytes, self.shards, self.links.inside, ring=True
         )
         forward = self.examples * times.forward + exchanged
@@ -102,9 +102,11 @@ class Step:
         """
         size = self.examples * cost.output_bytes
         if self.shards < self.host_devices:
-            return collectives.copy_seconds(size, self.links.inside)
-        part = collectives.copy_seconds(size / self.shards, self.links.between(1 / self.shards))
-        return part + collectives.all_gather_seconds(size, self.shards, self.links.inside)
+            return collective_costs.copy_seconds(size, self.links.inside)
+        part = collective_costs.copy_seconds(
+            size / self.shards, self.links.between(1 / self.shards)
+        )
+        return part + collective_costs.all_gather_seconds(size, self.shards, self.links.inside)
 
     def _update(self, bounds: Sequence[tuple[int, int]]) -> float:
         """Seconds in which the device with the most weights updates them."""
@@ -122,7 +124,7 @@ class Step:
         if self.replicas == 1:
             return 0.0
         inside = min(max(self.host_devices // (self.shards * self.stages), 1), self.replicas)
-        return collectives.hierarchical_all_reduce_seconds(
+        return collective_costs.hierarchical_all_reduce_seconds(
             self.gradient_bytes * self._trainable(bounds),
             inside,
             self.replicas // inside,

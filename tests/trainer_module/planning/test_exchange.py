@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning import collectives
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning import collective_costs
+from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.settings import ParallelSettings
 
 LINKS = Links(devices=100.0, hosts=10.0)
@@ -14,12 +14,12 @@ MB = [600.0, 400.0]
 
 def seconds(links: Links = LINKS, **parallel: Any) -> float:
     given = {"strategy": "grid", "stages": 2} | parallel
-    return collectives.exchange_seconds(ParallelSettings(**given), MB, 1_500.0, links)
+    return collective_costs.exchange_seconds(ParallelSettings(**given), MB, 1_500.0, links)
 
 
 def test_alone_there_is_nothing_to_send():
     assert seconds() == 0
-    assert not collectives.crosses_hosts(ParallelSettings())
+    assert not collective_costs.crosses_hosts(ParallelSettings())
 
 
 def test_inside_a_host_the_largest_stage_takes_longest():
@@ -55,7 +55,7 @@ def test_parameter_servers_share_what_all_workers_fetch_and_send():
 )
 def test_what_is_not_known_is_not_counted(parallel, links, known):
     settings = ParallelSettings(**parallel)
-    assert collectives.is_known(settings, links) == known
+    assert collective_costs.is_known(settings, links) == known
     if not known:
-        assert collectives.exchange_seconds(settings, [8.0], 8.0, Links()) == 0
-    assert math.isfinite(collectives.exchange_seconds(settings, [8.0], 8.0, links))
+        assert collective_costs.exchange_seconds(settings, [8.0], 8.0, Links()) == 0
+    assert math.isfinite(collective_costs.exchange_seconds(settings, [8.0], 8.0, links))

@@ -6,7 +6,7 @@ from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
 from stagecraft.trainer_module.partition import costs, partition
-from stagecraft.trainer_module.planning import collectives, planner
+from stagecraft.trainer_module.planning import collective_costs, planner
 
 ROW = 4 * WIDTH
 
@@ -95,7 +95,7 @@ def test_gradients_alone_are_summed():
     given = settings(strategy="mirrored", replicas=2)
     plan = make(frozen(4, 0, 1), given, accelerator=A100)
     assert plan.all_reduce_seconds == pytest.approx(
-        collectives.all_reduce_seconds(2 * WEIGHTS, 2, LINK)
+        collective_costs.all_reduce_seconds(2 * WEIGHTS, 2, LINK)
     )
 
 
@@ -104,7 +104,7 @@ def test_no_gradient_travels_to_a_stage_that_trains_nothing():
     free, half = (make(model, given, accelerator=A100) for model in (chain(2), frozen(2, 0)))
     passes = [stage.forward_seconds or 0 for stage in half.stages]
     back = half.stages[1].backward_seconds or 0
-    copy = collectives.copy_seconds(32 * ROW, LINK)
+    copy = collective_costs.copy_seconds(32 * ROW, LINK)
     update = 5 * WEIGHTS / (0.8 * 1_555e9)  # of the stage that trains
     assert half.step_seconds == pytest.approx(sum(passes) + back + copy + update)
     assert free.step_seconds == pytest.approx(3 * sum(passes) + 2 * copy + update)

@@ -8,7 +8,7 @@ import pytest
 from chains import A100, IDEAL, LINK, WEIGHTS, WIDTH, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.planning import collectives, cost_model, device_times
+from stagecraft.trainer_module.planning import collective_costs, cost_model, device_times
 
 ROW = 4 * WIDTH
 
@@ -85,12 +85,14 @@ def test_the_traffic_of_a_tied_weight_takes_time(monkeypatch):
 
     with_tied = step()
     monkeypatch.setattr(cost_model.CostModel, "tied", lambda self, starts: [])
-    assert with_tied - step() == pytest.approx(collectives.copy_seconds(2 * 4 * WIDTH**2, LINK))
+    assert with_tied - step() == pytest.approx(
+        collective_costs.copy_seconds(2 * 4 * WIDTH**2, LINK)
+    )
 
 
 def test_the_all_reduce_sends_a_tied_gradient_once():
     given = settings(stages=2, replicas=2, cuts="dense3")
     plan = make(tied(), given, accelerator=A100)
     assert plan.all_reduce_seconds == pytest.approx(
-        collectives.all_reduce_seconds(5 * 4 * WIDTH**2, 2, LINK)
+        collective_costs.all_reduce_seconds(5 * 4 * WIDTH**2, 2, LINK)
     )

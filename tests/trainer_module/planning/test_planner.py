@@ -12,7 +12,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.partition import costs
 from stagecraft.trainer_module.partition.costs import Times
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.planning import accelerators, collectives, measure
+from stagecraft.trainer_module.planning import accelerators, collective_costs, measure
 
 
 def test_automatic_cuts_halve_the_operations():
@@ -178,8 +178,8 @@ def test_published_figures():
     forward += 5e-6
     first = plan.stages[0]
     assert (first.forward_seconds, first.backward_seconds) == pytest.approx((forward, 2 * forward))
-    copy = collectives.copy_seconds(8 * row, LINK)
-    all_reduce = collectives.all_reduce_seconds(WEIGHTS, 2, LINK)
+    copy = collective_costs.copy_seconds(8 * row, LINK)
+    all_reduce = collective_costs.all_reduce_seconds(WEIGHTS, 2, LINK)
     assert plan.all_reduce_seconds == pytest.approx(all_reduce)
     orders = schedule.passes("1f1b", 2, 2)
     slots = schedule.timetable(orders, [forward] * 2, [2 * forward] * 2, [copy])

@@ -3,7 +3,7 @@
 import pytest
 from chains import A100, chain, make, settings
 
-from stagecraft.trainer_module.planning import collectives
+from stagecraft.trainer_module.planning import collective_costs
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
 GRID += ("--set", "parallel.microbatches=4")
@@ -71,8 +71,8 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
     bytes_summed = 4 * found["stages"][0]["trainable_parameters"]
 
     def ring_of_four(network_gbit: float) -> float:
-        between = collectives.links(None, network_gbit).between()
-        return collectives.all_reduce_seconds(bytes_summed, 4, between)
+        between = collective_costs.links(None, network_gbit).between()
+        return collective_costs.all_reduce_seconds(bytes_summed, 4, between)
 
     assert found["all_reduce_seconds"] == pytest.approx(ring_of_four(10))
     assert found["network_gbit"] == 10

@@ -9,7 +9,7 @@ from random_costs import pieces, work
 
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.collectives import Links
+from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.planning.search.search import Search, candidates, key
 from stagecraft.trainer_module.planning.search.space import Space, divisors

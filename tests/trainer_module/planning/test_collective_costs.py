@@ -5,8 +5,8 @@ import math
 import pytest
 
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.planning import collectives
-from stagecraft.trainer_module.planning.collectives import Link, Links
+from stagecraft.trainer_module.planning import collective_costs
+from stagecraft.trainer_module.planning.collective_costs import Link, Links
 
 LINK = Link(rate=100.0, latency=0.5)
 LINKS = Links(devices=100.0, hosts=10.0, device_latency=0.5, host_latency=2.0)
@@ -14,65 +14,66 @@ COUNTS = [2, 3, 4, 8, 64]
 
 
 def test_a_copy_takes_the_latency_and_its_bytes():
-    assert collectives.copy_seconds(300.0, LINK) == 0.5 + 3
-    assert collectives.copy_seconds(0.0, LINK) == 0, "nothing is sent"
-    assert collectives.copy_seconds(300.0, Link()) == 0, "the link is not known"
+    assert collective_costs.copy_seconds(300.0, LINK) == 0.5 + 3
+    assert collective_costs.copy_seconds(0.0, LINK) == 0, "nothing is sent"
+    assert collective_costs.copy_seconds(300.0, Link()) == 0, "the link is not known"
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_rings(count):
     part = (count - 1) * (0.5 + 800 / count / 100)
-    assert collectives.reduce_scatter_seconds(800.0, count, LINK) == pytest.approx(part)
-    assert collectives.all_gather_seconds(800.0, count, LINK) == pytest.approx(part)
-    assert collectives.all_reduce_seconds(800.0, count, LINK) == pytest.approx(2 * part)
+    assert collective_costs.reduce_scatter_seconds(800.0, count, LINK) == pytest.approx(part)
+    assert collective_costs.all_gather_seconds(800.0, count, LINK) == pytest.approx(part)
+    assert collective_costs.all_reduce_seconds(800.0, count, LINK) == pytest.approx(2 * part)
 
 
 def test_without_latency_an_all_reduce_sends_what_the_literature_says():
-    seconds = collectives.all_reduce_seconds(800.0, 4, Link(100.0))
+    seconds = collective_costs.all_reduce_seconds(800.0, 4, Link(100.0))
     assert seconds == pytest.approx(2 * 3 / 4 * 800 / 100)
 
 
 def test_one_device_sends_nothing():
-    assert collectives.reduce_scatter_seconds(800.0, 1, LINK) == 0
-    assert collectives.all_gather_seconds(800.0, 1, LINK) == 0
-    assert collectives.all_reduce_seconds(800.0, 1, LINK) == 0
-    assert collectives.hierarchical_all_reduce_seconds(800.0, 1, 1, LINKS) == 0
+    assert collective_costs.reduce_scatter_seconds(800.0, 1, LINK) == 0
+    assert collective_costs.all_gather_seconds(800.0, 1, LINK) == 0
+    assert collective_costs.all_reduce_seconds(800.0, 1, LINK) == 0
+    assert collective_costs.hierarchical_all_reduce_seconds(800.0, 1, 1, LINKS) == 0
     for ring in (True, False):
-        assert collectives.shards_seconds(800.0, 1, LINK, ring=ring) == 0
+        assert collective_costs.shards_seconds(800.0, 1, LINK, ring=ring) == 0
 
 
 def test_an_all_reduce_over_hosts():
     # In each of 3 hosts, 4 devices keep 200 bytes each; all 4 send over the network at once.
     inside = 2 * 3 * (0.5 + 200 / 100)
     between = 2 * 2 * (2.0 + 200 / 3 / (10 / 4))
-    found = collectives.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS)
+    found = collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS)
     assert found == pytest.approx(inside + between)
 
 
 def test_groups_share_the_network_and_not_the_links_inside():
     one, two = (
-        collectives.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS, groups) for groups in (1, 2)
+        collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS, groups)
+        for groups in (1, 2)
     )
     assert two - one == pytest.approx(2 * 2 * 200 / 3 / (10 / 4))
 
 
 def test_one_host_or_one_device_in_each_is_a_plain_ring():
-    alone = collectives.hierarchical_all_reduce_seconds(800.0, 4, 1, LINKS)
-    assert alone == collectives.all_reduce_seconds(800.0, 4, LINKS.inside)
-    spread = collectives.hierarchical_all_reduce_seconds(800.0, 1, 4, LINKS)
-    assert spread == collectives.all_reduce_seconds(800.0, 4, LINKS.between())
+    alone = collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 1, LINKS)
+    assert alone == collective_costs.all_reduce_seconds(800.0, 4, LINKS.inside)
+    spread = collective_costs.hierarchical_all_reduce_seconds(800.0, 1, 4, LINKS)
+    assert spread == collective_costs.all_reduce_seconds(800.0, 4, LINKS.between())
 
 
 def test_between_hosts_it_takes_longer_than_inside():
-    inside = collectives.hierarchical_all_reduce_seconds(800.0, 8, 1, LINKS)
+    inside = collective_costs.hierarchical_all_reduce_seconds(800.0, 8, 1, LINKS)
     for devices, hosts in ((4, 2), (2, 4), (1, 8)):
-        spread = collectives.hierarchical_all_reduce_seconds(800.0, devices, hosts, LINKS)
+        spread = collective_costs.hierarchical_all_reduce_seconds(800.0, devices, hosts, LINKS)
         assert spread > inside
 
 
 def test_more_devices_bytes_and_latency_never_take_less():
     def seconds(size: float = 800.0, count: int = 4, link: Link = LINK) -> float:
-        return collectives.all_reduce_seconds(size, count, link)
+        return collective_costs.all_reduce_seconds(size, count, link)
 
     times = [seconds(count=count) for count in (1, *COUNTS)]
     assert times == sorted(times)
@@ -83,10 +84,10 @@ def test_more_devices_bytes_and_latency_never_take_less():
 
 def test_shards_sum_in_a_ring_or_through_the_first():
     """800 bytes of inputs, as many of outputs."""
-    assert collectives.shards_seconds(1600.0, 4, LINK, ring=True) == pytest.approx(
+    assert collective_costs.shards_seconds(1600.0, 4, LINK, ring=True) == pytest.approx(
         2 * 3 * (0.5 + 200 / 100)
     )
-    assert collectives.shards_seconds(1600.0, 4, LINK, ring=False) == pytest.approx(
+    assert collective_costs.shards_seconds(1600.0, 4, LINK, ring=False) == pytest.approx(
         2 * 3 * (0.5 + 800 / 100)
     )
 
@@ -96,7 +97,7 @@ def test_an_exchange_hides_behind_the_backward_pass_as_far_as_that_lasts():
     links = Links(devices=100.0)
 
     def seconds(hidden: float) -> float:
-        return collectives.exchange_seconds(parallel, [800.0], 800.0, links, hidden)
+        return collective_costs.exchange_seconds(parallel, [800.0], 800.0, links, hidden)
 
     assert (seconds(0.0), seconds(3.0), seconds(8.0), seconds(9.0)) == (8.0, 5.0, 0.0, 0.0)
 
@@ -104,14 +105,14 @@ def test_an_exchange_hides_behind_the_backward_pass_as_far_as_that_lasts():
 def test_latencies_of_the_exchange():
     parallel = ParallelSettings(strategy="grid", workers=2, replicas=2)
     links = Links(devices=math.inf, hosts=10.0, device_latency=0.5, host_latency=2.0)
-    found = collectives.exchange_seconds(parallel, [800.0], 800.0, links)
+    found = collective_costs.exchange_seconds(parallel, [800.0], 800.0, links)
     assert found == pytest.approx(2 * 3 / 4 * 800 / 10 + 2 * 3 * 2.0)
     alone = ParallelSettings(strategy="grid", stages=2)
-    assert collectives.exchange_seconds(alone, [800.0, 1.0], 801.0, LINKS) == 0
+    assert collective_costs.exchange_seconds(alone, [800.0, 1.0], 801.0, LINKS) == 0
 
 
 def test_links_of_an_accelerator_and_a_network():
-    found = collectives.links(300, 10)
+    found = collective_costs.links(300, 10)
     assert (found.devices, found.hosts) == (pytest.approx(240e9), pytest.approx(1e9))
     assert 0 < found.device_latency < found.host_latency
-    assert collectives.links(None, None) == collectives.links(None, 0) == Links()
+    assert collective_costs.links(None, None) == collective_costs.links(None, 0) == Links()
