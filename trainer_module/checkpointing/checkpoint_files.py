@@ -1,6 +1,6 @@
 """The files of one checkpoint: arrays, and the loop's progress.
 
-    391/                 a folder per step, committed by a rename (atomic_folder.py): whole or absent
+    391/                 a folder per step, whole or absent: a rename commits it (atomic_folder.py)
       state.index        the arrays, by name ("model/conv2d/kernel", "optimizer/…", "step")
       state.data-…
       progress.json      step, settings, metrics and evaluations so far
