@@ -1,4 +1,4 @@
-"""A topology and its predicted costs, as data and as text. Imports no TensorFlow."""
+"""A topology and its predicted costs, as data and as text. Imports no TensorFlow, and no NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import html
 
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.pipeline_parallel import schedule
 
 _WIDEST = 100
 
@@ -213,6 +212,8 @@ def _table(plan: Plan) -> str:
 
 
 def _diagram(plan: Plan) -> str:
+    from stagecraft.trainer_module.pipeline_parallel import schedule  # with NumPy
+
     stages, parts = plan.stage_count, len(plan.stages)
     order = plan.microbatch_schedule
     orders = schedule.passes(order, plan.microbatches, stages, plan.virtual_stages)

@@ -18,6 +18,7 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, Cluster, parse_cluster
 from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
+from stagecraft.trainer_module.planning.target import Target
 from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
@@ -175,7 +176,6 @@ def _plan(
 ) -> tuple[Plan, list[str]]:
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
-    from stagecraft.trainer_module.planning.target import Target  # with numpy
 
     early_checks.check_model(settings)
     target = Target(named_devices, "--devices ")

@@ -382,7 +382,7 @@ def test_in_processes_of_their_own(monkeypatch):
             started.append("run")
 
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    monkeypatch.setattr(executor.local, "Supervisor", Supervisor)
+    monkeypatch.setattr(executor.launcher, "Supervisor", Supervisor)
     settings = {f"parallel_{key}": value for key, value in TWO.items()}
     executor.run(_fn_args(**settings))
     (workers, arguments, told, _), run = started
