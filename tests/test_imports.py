@@ -36,7 +36,7 @@ FACE = ROOT / "library" / "extend.py"
 """The public names of all folders, each imported on first use."""
 
 HANDED = {"trainer_module/engines": "stagecraft.trainer_module.planning"}
-"""Folder -> folder of which it gets objects, and imports types alone."""
+"""Folder -> folder that hands it objects, and of which it imports one type alone."""
 
 ALONE = {"kubernetes": "components/kubernetes", "kfp.client": "pipeline/kubeflow/client"}
 """Modules that one folder alone knows."""

@@ -106,7 +106,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     import tensorflow as tf
 
     from stagecraft.trainer_module.data.batch import Batch
-    from stagecraft.trainer_module.engines.grid import GridEngine
+    from stagecraft.trainer_module.engines.factory import make_engine
     from stagecraft.trainer_module.models.assemble import assemble
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
@@ -131,7 +131,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
         dropped = keras.layers.Dropout(0.3)(before.output)
         return keras.Model(plain.inputs, last(dropped))
 
-    engine = GridEngine(devices, settings, STEPS, build)
+    engine = make_engine(None, devices, settings, STEPS, build)
     rng = np.random.default_rng(0)
     images = rng.standard_normal((batch, 32, 32, 3), np.float32)
     labels = rng.integers(CLASSES, size=batch)

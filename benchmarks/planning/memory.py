@@ -136,7 +136,7 @@ def trainer_step(args: argparse.Namespace, parallel: Any, x: Any, y: Any) -> Any
     import tensorflow as tf
 
     from stagecraft.trainer_module.data.batch import Batch
-    from stagecraft.trainer_module.engines.grid import GridEngine
+    from stagecraft.trainer_module.engines.factory import make_engine
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
@@ -148,7 +148,7 @@ def trainer_step(args: argparse.Namespace, parallel: Any, x: Any, y: Any) -> Any
         with scope:
             return transformer(args)
 
-    engine = GridEngine(topology.resolve(parallel), settings, 100, build)
+    engine = make_engine(None, topology.resolve(parallel), settings, 100, build)
     values = Batch(x, y, np.ones(args.batch, np.float32))
     batches = engine.feed(tf.data.Dataset.from_tensors(values).repeat())
     return lambda: engine.train(batches, 1)

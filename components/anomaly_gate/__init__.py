@@ -1,4 +1,5 @@
 """The gate that stops a pipeline on data that does not fit its schema."""
 
 FILE_NAME = "SchemaDiff.pb"
-"""Its output, with ExampleValidator's name and layout (a folder per split) for its tools."""
+"""The file of its output. Name and layout (a folder per split) are ExampleValidator's, so that its
+tools can read it."""

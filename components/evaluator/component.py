@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Executor(executor.Executor):
-    """TFX's executor, with metrics by :mod:`.without_autograph`.
+    """TFX's executor, whose metrics run without AutoGraph.
 
     It compares a model with a baseline only if the baseline can read the examples, and both measure
     the same metrics of the same task.

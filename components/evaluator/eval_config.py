@@ -54,7 +54,7 @@ def make_eval_config(
     and TFMA would pass transformed images through every step for nothing.
 
     Args:
-        task: default: pictures.
+        task: default: ``image_classification``.
         min_accuracy: the same as a ``min`` of accuracy in ``thresholds``.
         not_worse: requires that the task's ``monitor`` is not worse than that of the last blessed
             model.

@@ -58,7 +58,8 @@ def check_parity(
         x: arrays, or a dataset of batches ``(x, y)``, as for ``keras.Model.fit``.
         y: targets of arrays.
         optimizer: of ``compile``, as are ``loss`` and ``loss_weights``; None: those of the model.
-        parallel: the topology; on a machine without enough devices, with ``virtual_devices``.
+        parallel: the topology; on a machine without enough devices, with ``virtual_devices``, or
+            after :func:`stagecraft.virtual_devices`.
         steps: of each training. If there are fewer batches, they come again.
         seed: of the weights that a function gives its model.
 

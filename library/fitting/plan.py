@@ -49,8 +49,9 @@ def plan(
     session.check_type(parallel)
     target = Target(None if devices is None else str(devices), "devices=")
     with process_state.restored():
+        built = _built(model, input_shape, parallel.costs)
         return target.plan(
-            lambda: _built(model, input_shape, parallel.costs),
+            lambda: built,
             settings(parallel, batch_size, optimizer),
             network_gbit=network_gbit,
         )

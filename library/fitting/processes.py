@@ -75,9 +75,10 @@ def run(work: Work, policies: copies.Policies | None = None) -> Any:
 
 def _with_logical_devices(parallel: ParallelSettings) -> ParallelSettings:
     """The settings, with as many logical devices in other processes as this one has."""
+    if parallel.virtual_devices or parallel.device_names or parallel.devices_per_worker == 1:
+        return parallel
     here = topology.available(parallel)
-    is_set = parallel.virtual_devices or parallel.device_names or here[0].startswith("GPU")
-    if is_set or parallel.devices_per_worker == 1 or len(here) == 1:
+    if here[0].startswith("GPU") or len(here) == 1:
         return parallel
     return parallel.model_copy(update={"virtual_devices": len(here)})
 

@@ -30,7 +30,7 @@ Optimizer: TypeAlias = str | keras.optimizers.Optimizer
 Metrics: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Metrics of ``compile``."""
 
-LossWeights: TypeAlias = Sequence[float] | Mapping[str, float]
+LossWeights: TypeAlias = float | Sequence[float] | Mapping[str, float]
 
 
 def compiled_with(*values: Any) -> dict[str, Any]:

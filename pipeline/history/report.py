@@ -32,7 +32,7 @@ def report_data(run: runs.RecordedRun) -> ReportData:
     outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
     artifacts = {
         role: outputs[node.id][key][0]
-        for node in nodes.TABLE
+        for node in reversed(nodes.TABLE)
         for role, (key, _) in node.artifacts.items()
         if outputs.get(node.id, {}).get(key)
     }

@@ -200,7 +200,7 @@ def installed() -> Iterator[None]:
 
 
 def _counted(spec: object) -> object:
-    """An executor's specification for TFX's cache key, without Beam's arguments.
+    """An executor's specification for TFX's cache key, without the arguments of Beam.
 
     Addresses, ports, parallelism, environments, credentials, retries, temporary folders and labels
     change no result, and neither does the runner. So only arguments count that neither Beam nor its

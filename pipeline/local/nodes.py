@@ -40,13 +40,21 @@ def _reads_cifar(settings: PipelineSettings) -> bool:
 
 TABLE = (
     Node(EXAMPLE_GEN, {"examples": ("examples", "Examples")}, _reads_cifar),
-    Node(ANY_EXAMPLE_GEN, {"examples": ("examples", "Examples")}, lambda to: not _reads_cifar(to)),
-    Node("ImportSchema", {"schema": ("schema", "Schema")}, lambda to: not to.data.infer_schema),
+    Node(
+        ANY_EXAMPLE_GEN,
+        {"examples": ("examples", "Examples")},
+        lambda settings: not _reads_cifar(settings),
+    ),
+    Node(
+        "ImportSchema",
+        {"schema": ("schema", "Schema")},
+        lambda settings: not settings.data.infer_schema,
+    ),
     Node("StatisticsGen", {"statistics": ("statistics", "ExampleStatistics")}),
-    Node(SCHEMA_GEN, {"schema": ("schema", "Schema")}, lambda to: to.data.infer_schema),
+    Node(SCHEMA_GEN, {"schema": ("schema", "Schema")}, lambda settings: settings.data.infer_schema),
     Node("AnomalyGate", {"anomalies": ("anomalies", "ExampleAnomalies")}),
     Node("Transform", {"transform_graph": ("transform_graph", "TransformGraph")}),
-    Node("ParityGate", {"parity": ("report", "")}, lambda to: to.parity.enabled),
+    Node("ParityGate", {"parity": ("report", "")}, lambda settings: settings.parity.enabled),
     Node(TRAINER, {"model": ("model", "Model"), "model_run": ("model_run", "ModelRun")}),
     Node(BASELINE),
     Node(
@@ -57,7 +65,7 @@ TABLE = (
         },
     ),
     Node("Pusher", {"pushed_model": ("pushed_model", "PushedModel")}),
-    Node("TrainingReport", runs=lambda to: to.report.enabled),
+    Node("TrainingReport", runs=lambda settings: settings.report.enabled),
 )
 """All nodes in the order in which they run."""
 

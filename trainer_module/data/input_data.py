@@ -31,10 +31,10 @@ _TRANSFORMED = "transformed_examples"
 _KINDS = {"bytes_list": tf.string, "float_list": tf.float32, "int64_list": tf.int64}
 
 
-PICTURES: Task = registries.TASKS.get("image_classification")
+IMAGES: Task = registries.TASKS.get("image_classification")
 
 
-def check_features(transform: tft.TFTransformOutput, task: Task = PICTURES) -> None:
+def check_features(transform: tft.TFTransformOutput, task: Task = IMAGES) -> None:
     """Checks that a transform graph has the features for training and for export."""
     folder = os.path.dirname(transform.transform_savedmodel_dir)
     missing_features.check(
@@ -61,7 +61,7 @@ def count_examples(files: Sequence[str]) -> int:
 
 
 def first(
-    files: Sequence[str], transform: tft.TFTransformOutput, count: int, task: Task = PICTURES
+    files: Sequence[str], transform: tft.TFTransformOutput, count: int, task: Task = IMAGES
 ) -> Batch:
     """The first examples; fewer if there are not as many."""
     features, found = _first(files, transform, count, task)
@@ -111,7 +111,7 @@ def train_dataset(
     num_examples: int,
     start_step: int = 0,
     part: tuple[int, int] = (0, 1),
-    task: Task = PICTURES,
+    task: Task = IMAGES,
 ) -> tf.data.Dataset:
     """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
 
@@ -176,7 +176,7 @@ def eval_dataset(
     transform: tft.TFTransformOutput,
     batch_size: int,
     part: tuple[int, int] = (0, 1),
-    task: Task = PICTURES,
+    task: Task = IMAGES,
 ) -> tf.data.Dataset:
     """Every example once, in the order of the files, as :class:`Batch` of one size.
 

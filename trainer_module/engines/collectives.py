@@ -112,7 +112,7 @@ def _instance(flat: tf.Tensor, number: int) -> int | tf.Tensor:
 _HOST = "CPU:0"
 
 FromChief = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
-"""Gives each worker the chief's values of such shapes; integers become int64."""
+"""Gives each worker the chief's values; the arguments have their shapes. Integers become int64."""
 
 
 class Workers:

@@ -43,7 +43,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
 from stagecraft.trainer_module.tensor_parallel.split import Joined, Split
 
-MakePlan = Callable[[keras.Model, TrainingSettings, Topology, FromChief], Plan]
+_MakePlan = Callable[[keras.Model, TrainingSettings, Topology, FromChief], Plan]
 """Cuts a model into stages, on all workers alike."""
 
 
@@ -56,7 +56,7 @@ class GridEngine(Engine):
         settings: TrainingSettings,
         total_steps: int,
         build_model: BuildModel,
-        make_plan: MakePlan,
+        make_plan: _MakePlan,
     ):
         """Builds the model on the host, cuts it, and copies each stage to its devices."""
         super().__init__(settings, total_steps)

@@ -281,9 +281,9 @@ class StrategyEngine(Engine):
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
     def _evaluate_replica(self, batch: Batch) -> tf.Tensor:
-        averages = dict(zip(map(id, self._averaged), self._averages, strict=True))
+        own = dict(zip(map(id, self._averaged), self._averages, strict=True))
         weights, state = (
-            [tf.convert_to_tensor(averages.get(id(variable), variable)) for variable in variables]
+            [tf.convert_to_tensor(own.get(id(variable), variable)) for variable in variables]
             for variables in (self._stage.trainable, self._stage.state)
         )
         outputs = self._stage.infer(weights, state, batch.inputs)
@@ -296,12 +296,12 @@ class StrategyEngine(Engine):
         return values | {variable.path: average.numpy() for variable, average in averaged}
 
     def _model_variables(self) -> dict[str, Variable]:
-        averages = zip(self._averaged, self._averages, strict=True)
+        averaged = zip(self._averaged, self._averages, strict=True)
         return unique(
             [
                 *((f"model/{variable.path}", variable) for variable in self._model.variables),
                 *slots.named(self._optimizer),
-                *((f"ema/{variable.path}", average) for variable, average in averages),
+                *((f"ema/{variable.path}", average) for variable, average in averaged),
             ]
         )
 

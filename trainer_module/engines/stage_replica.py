@@ -258,11 +258,11 @@ class StageReplica:
 
     def named(self) -> list[tuple[str, Any]]:
         """Name in a checkpoint -> variable."""
-        averages = zip(self._averaged, self._averages, strict=True)
+        averaged = zip(self._averaged, self._averages, strict=True)
         return [
             *((f"model/{variable.path}", variable) for variable in (*self.weights, *self.state)),
             *(slots.named(self.optimizer) if self.optimizer else ()),
-            *((f"ema/{variable.path}", average) for variable, average in averages),
+            *((f"ema/{variable.path}", average) for variable, average in averaged),
         ]
 
 

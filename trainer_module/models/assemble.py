@@ -28,7 +28,7 @@ from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.settings import TrainSettings
 
-PICTURES: Task = registries.TASKS.get("image_classification")
+IMAGES: Task = registries.TASKS.get("image_classification")
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def assemble(
     scope: AbstractContextManager[Any] | None = None,
     precision: str = "float32",
     on_loaded: Callable[[Loaded], None] = lambda _: None,
-    task: Task = PICTURES,
+    task: Task = IMAGES,
     adapt_to: Callable[[], Nest] | None = None,
     transform: Any = None,
 ) -> keras.Model:

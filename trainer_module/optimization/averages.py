@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.settings import TrainSettings
 
-LOOKAHEAD_DECAY = 0.95
+_LOOKAHEAD_DECAY = 0.95
 """Largest decay for each step between two pulls."""
 
 
@@ -97,7 +97,7 @@ def lookahead_decay(every: int, done: tf.Tensor, total: int, dtype: tf.DType) ->
         dtype: of the result.
     """
     share = tf.minimum(tf.cast(done, dtype) / tf.cast(total, dtype), 1)
-    return tf.constant(LOOKAHEAD_DECAY**every, dtype) * share**3
+    return tf.constant(_LOOKAHEAD_DECAY**every, dtype) * share**3
 
 
 def when_due(due: tf.Tensor, run: Callable[[], Any]) -> None:

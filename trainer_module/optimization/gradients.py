@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-NOISE_GAMMA = 0.55
+_NOISE_GAMMA = 0.55
 """Exponent of the annealing (Neelakantan et al. 2015, section 3)."""
 
 
@@ -51,7 +51,7 @@ def add_noise(
         paths: of their weights.
         step: int64 scalar, counted from 0.
     """
-    deviation = tf.sqrt(eta / tf.pow(1 + tf.cast(step, tf.float32), NOISE_GAMMA))
+    deviation = tf.sqrt(eta / tf.pow(1 + tf.cast(step, tf.float32), _NOISE_GAMMA))
     return [
         gradient + tf.cast(deviation * _normal(gradient, f"{seed}/{path}", step), gradient.dtype)
         for gradient, path in zip(gradients, paths, strict=True)

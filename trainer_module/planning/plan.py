@@ -101,13 +101,17 @@ class Plan:
     times: str
     """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     cuts: list[str]
+    """The last layer of each stage except the final one, as ``parallel.cuts`` has them."""
     cuts_asked: str
+    """``parallel.cuts`` of the settings."""
     stages: list[StagePlan]
+    """Layers, parameters and costs of each stage."""
     tied: list[TiedWeight]
     bubble: float
     """``(K - 1) / (V * M + K - 1)``, for equal stages."""
     idle: float
     step_seconds: float | None
+    """Seconds of a step; None if the plan counts operations."""
     all_reduce_seconds: float | None
     """Part of ``step_seconds``: summing the gradients of all replicas of all workers; under
     ``parameter_server``, fetching and updating the variables. None: not known, and counted

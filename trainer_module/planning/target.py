@@ -90,7 +90,7 @@ class Target:
             devices = available[: parallel.devices_per_worker]
         elif capabilities(parallel.strategy).remote_devices:
             devices = list(topology.resolve(parallel).devices)
-            available, model = topology.available(parallel), build()
+            model = build()
         else:
             topology.configure_devices(parallel)
             if not resolves:
@@ -100,6 +100,7 @@ class Target:
                 found = automatic.resolved(settings, lambda: model, on_progress=on_progress)
                 parallel = found.settings.parallel
                 devices = list(topology.choose(parallel))
+        if self._accelerator is None:
             available = list(parallel.device_names) or topology.available(parallel)
         return planner.make_plan(
             model,

@@ -125,7 +125,7 @@ def test_a_plan(model):
         sc.plan(model, parallel, "T4-16GB")
     assert (caught.value.setting, caught.value.suggestion) == ("devices", "devices=2xT4-16GB")
     with pytest.raises(sc.UserError) as caught:
-        sc.plan(keras.Sequential([keras.layers.Dense(1)]), parallel, "2xT4-16GB")
+        sc.plan(keras.Sequential([keras.layers.Dense(1)]), parallel)
     assert caught.value.setting == "input_shape"
 
 

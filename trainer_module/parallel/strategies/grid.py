@@ -86,7 +86,7 @@ class Grid(Strategy):
     }
     engine = "stagecraft.trainer_module.engines.grid:GridEngine"
     planner = "stagecraft.trainer_module.planning.planner:make_plan_of_workers"
-    """Function that cuts the model."""
+    """Function that cuts the model: ``package.module:function``."""
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """The replicas of each shard of each stage."""

@@ -208,7 +208,7 @@ class Search:
                 return
 
     def _shares(self, degrees: Degrees, starts: Sequence[int]) -> bool:
-        """Whether the engine surely accepts the shards, see :class:`ModelShards`.
+        """Whether the engine surely accepts the shards, see ``model_shards.MOST_WHOLE``.
 
         It refuses a layer that stays whole and has most parameters of the largest stage.
         """

@@ -21,7 +21,7 @@ class Segmentation(Task):
     """Softmax cross entropy of each pixel; the schema's ``label_names`` are the classes."""
 
     name = "segmentation"
-    description = "segmentation: a class for each pixel of a picture"
+    description = "a class for each pixel of a picture"
     monitor = "mean_iou"
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.masks.preprocessing_fn"
     image_features = (names.IMAGE, names.MASK)

@@ -16,7 +16,7 @@ from stagecraft.trainer_module.settings import TrainSettings
 MOMENTUM = 0.95
 ITERATIONS = 5
 
-WORKING = MappingProxyType(
+_WORKING = MappingProxyType(
     {
         "momentum": MOMENTUM,
         "nesterov": "true",
@@ -49,13 +49,13 @@ class Muon(Optimizer):
         Raises:
             SettingError: one of them is invalid.
         """
-        known = dict.fromkeys([*WORKING, _OTHERS], False)
+        known = dict.fromkeys([*_WORKING, _OTHERS], False)
         signatures.check(ARGS, arguments, known, TAKEN)
         for name, value in arguments.items():
             if name == _OTHERS:
                 parts.check_part(_named(value), _USE)
             elif problem := problem_with(name, value):
-                raise SettingError(ARGS, {name: value}, problem, f"{name}: {WORKING[name]}")
+                raise SettingError(ARGS, {name: value}, problem, f"{name}: {_WORKING[name]}")
 
     def check_weights(self, train: TrainSettings, weights: Sequence[Any]) -> None:
         """Checks that each pattern excludes a kernel, and that a kernel is left."""

@@ -2,7 +2,8 @@
 
     python -m catalogue.run OUT.json TOPOLOGIES [NAME ...]
 
-With tests/trainer_module/layers on the path. TOPOLOGIES are separated by commas. Two logical CPUs.
+With tests/trainer_module/models/layers on the path. TOPOLOGIES are separated by commas. Two logical
+CPUs.
 """
 
 import gc
