@@ -177,7 +177,7 @@ def compare(case: Case, rounds: int, *, verbose: bool) -> float:
 
 
 def shown(degrees: Degrees) -> str:
-    """What differs from the defaults."""
+    """The settings that differ from the defaults."""
     default = Degrees()._asdict()
     return " ".join(f"{k}={v}" for k, v in degrees._asdict().items() if v != default[k])
 

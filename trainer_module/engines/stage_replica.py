@@ -101,18 +101,18 @@ class StageReplica:
         uses = list(zip(self.trainable, self._holders, strict=False))
         uses = [(weight, holder) for weight, holder in uses if weight.path not in frozen]
         self.trained = [weight for weight, _ in uses]
-        """Which of ``trainable`` are not frozen."""
+        """Weights of ``trainable`` that are not frozen."""
         self.holders = [holder for _, holder in uses]
-        """Which stage holds each of ``trained``: this one, or one before."""
+        """The stage that holds each of ``trained``: this one, or one before."""
         self.connected = [True] * len(self.trained)
-        """Which of ``trained`` have a gradient in this stage; known when the backward pass has been
-        traced."""
+        """A flag for each of ``trained``: whether it has a gradient in this stage; known when the
+        backward pass has been traced."""
         weights = enumerate(self.weights)
         self._places = [place for place, weight in weights if weight.path not in frozen]
         self.held = [self._held[place] for place in self._places]
         """Ids of the template's variables that the trained ones of ``weights`` are copies of."""
         self.has_gradient = [True] * len(self._places)
-        """Which of them have a gradient in any stage."""
+        """A flag for each of them: whether it has a gradient in any stage."""
 
     def _slice(self, weight: keras.Variable) -> keras.Variable:
         return _named(

@@ -16,7 +16,7 @@ _MARK = "stagecraft_matrix"
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """Which axes of a kernel are rows, columns, or neither; the others are of its inputs."""
+    """Axes of a kernel that are rows, columns, or neither; the others are of its inputs."""
 
     outputs: tuple[int, ...]
     """Axes of the outputs, such as the last one of a convolution ``[height, width, in, out]``."""

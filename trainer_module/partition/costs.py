@@ -295,9 +295,9 @@ class Kept(NamedTuple):
     inside: int
     """Bytes that the graph computes."""
     inputs: list[bool]
-    """Which of the inputs."""
+    """A flag for each input: whether the gradient takes it."""
     outputs: list[bool]
-    """Which of the outputs; their bytes are inside."""
+    """A flag for each output: whether the gradient takes it, whose bytes are then ``inside``."""
 
 
 def kept(graph: Any, taken: Iterable[Any], inputs: int, outputs: Iterable[Any]) -> Kept:

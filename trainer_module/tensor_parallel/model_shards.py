@@ -1,4 +1,4 @@
-"""Which layers of a model shards divide, and how; and the calls of these layers.
+"""The layers of a model that shards divide, and how; and the calls of these layers.
 
 The ways are chosen while the model is traced once: a layer whose inputs are divided already is
 split by rows, so the order of the calls matters. The trace computes nothing.
@@ -45,7 +45,7 @@ _HARMLESS = frozenset(
         *("compute_output_spec", "count_params", "from_config", "get_build_config", "get_config"),
     }
 )
-"""What a subclass may define anew: it does not change what ``call`` computes."""
+"""Attributes that a subclass may define anew: they do not change what ``call`` computes."""
 
 _SEPARABLE = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 """Regularizers whose loss of a weight is the sum of the losses of its slices."""

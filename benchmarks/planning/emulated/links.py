@@ -45,7 +45,7 @@ def linked(rate: float | None) -> Iterator[None]:
         return copy(values)
 
     def total(self: Group, token: tf.Variable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """As ``Group._sum``, later by the time of the all-reduce."""
+        """The result of ``Group._sum``, later by the time of the all-reduce."""
         sums = _sum(self, token, tensors)
         size = sum(each.shape.num_elements() * each.dtype.size for each in sums)
         seconds = all_reduce_seconds(size, self._size, Link(rate))

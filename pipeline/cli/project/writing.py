@@ -21,7 +21,7 @@ _TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
 _COMMON, _ABOUT = "common", "about.md"
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
-"""As ``name`` in the settings."""
+"""Names of a project: those that the setting ``name`` accepts."""
 
 _KEPT = {".git", ".github", ".gitattributes", ".idea", ".venv", ".vscode"}
 """A folder with only these is as good as empty: no template has files of these names."""

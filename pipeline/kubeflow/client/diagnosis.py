@@ -58,7 +58,7 @@ _ADVICE = (
         "kubeflow.steps.{step}",
     ),
 )
-"""What to do, by the reason why a container does not start."""
+"""Reason why a container does not start -> advice."""
 
 
 _NOT_STARTED = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
 
 THRESHOLDS = 200
-"""As many as ``keras.metrics.AUC`` has by default."""
+"""Number of thresholds; the default of ``keras.metrics.AUC``."""
 
 
 class BinaryClassification(Table):

@@ -207,7 +207,7 @@ _LONGEST = 150
 _ODD = re.compile(r"\W", re.ASCII)
 
 _ESCAPED = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
-"""What a line of a vocabulary file cannot hold, as a backslash and a letter; and the backslash."""
+"""Escapes of characters that a line of a vocabulary file cannot hold, and of the backslash."""
 
 
 _MEANT = {b"n": b"\n", b"r": b"\r"}

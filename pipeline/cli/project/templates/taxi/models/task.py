@@ -1,4 +1,4 @@
-"""What the model learns: which taxi trip brings a tip of more than a fifth of the fare."""
+"""The task of the model: which taxi trip brings a tip of more than a fifth of the fare."""
 
 from stagecraft.tables import BinaryClassification, Bucketized, Identity, Numeric, Vocabulary
 
