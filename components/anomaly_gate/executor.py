@@ -28,7 +28,8 @@ class AnomaliesError(UserError):
     """The data does not conform to its schema."""
 
     def __init__(self, findings: list[Finding]):
-        super().__init__(checks.report(findings), record=findings[0].feature)
+        first = findings[0]
+        super().__init__(checks.report(findings), record=first.feature, file=first.file)
         self.findings = tuple(findings)
 
 
@@ -61,7 +62,7 @@ class Executor(base_executor.BaseExecutor):
 
         wanted = checks.rules(schema) if exec_properties.get("pictures", 1) else []
         rules, findings = checks.readable(wholes, wanted)
-        scanned, ids = scan(files, rules)
+        scanned, ids = scan(files, rules, named=checks.have_names(wholes))
         findings += scanned
         validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
         numbers = json.loads(exec_properties.get("numbers") or "[]")
