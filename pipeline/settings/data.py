@@ -246,21 +246,21 @@ class DataSettings(Settings):
 
     def _check_images(self, task: Task) -> None:
         if self._image_folder(task) is None:
-            use = "data.source: FOLDER, with image files by class or with masks"
-            problem = "is only for folders of image files"
+            use = "data.source: FOLDER, a local folder of image files by class or with masks"
+            problem = f"is only for folders of image files, not for data.source: {self.source}"
             self._refuse_changed(("image_size", "image_fit", "corrupt_images"), problem, use)
             is_own = self.source != SAMPLE_SOURCE and self.example_gen is None
             if MASK in task.features and is_own and self.schema_file is None:
-                use = "a local folder with the folders images and masks, or data.schema_file"
-                raise SettingError("data.source", self.source, "has no schema", use)
+                problem = "is no local folder with the folders images and masks"
+                use = "such a folder, or data.schema_file"
+                raise SettingError("data.source", self.source, problem, use)
         elif self.schema_file is not None:
             problem = "has no effect with data.schema_file, whose feature image has such tags"
             use = 'annotation { tag: "image_shape=224x224x3" tag: "image_fit=crop" } there'
             self._refuse_changed(("image_size", "image_fit"), problem, use)
         elif self.image_size is None:
-            self._refuse_changed(
-                ("image_fit",), "needs data.image_size", "data.image_size: [224, 224]"
-            )
+            use = "data.image_size: [224, 224]"
+            self._refuse_changed(("image_fit",), "needs data.image_size", use)
 
     def _check_schema(self, task: TaskSettings, generator: str) -> None:
         if self.infer_schema and task.found.needs_schema:
