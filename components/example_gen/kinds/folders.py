@@ -12,7 +12,7 @@ import pathlib
 import posixpath
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from google.protobuf import text_encoding
 from PIL import Image
@@ -237,7 +237,7 @@ def _headers(folder: str, names: Sequence[str]) -> dict[str, _Header]:
         path = posixpath.join(folder, name)
         try:
             with files.open_binary(path) as stream, opened(stream, FORMATS) as image:
-                found[name] = _header(image)
+                found[name] = _header(image, stream)
         except (RefusedError, OSError):  # the ExampleGen names all of them
             continue
     if not found:
@@ -250,13 +250,13 @@ def _headers(folder: str, names: Sequence[str]) -> dict[str, _Header]:
     return found
 
 
-def _header(image: Image.Image) -> _Header:
-    turned = image.format == "JPEG" and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+def _header(image: Image.Image, stream: IO[bytes]) -> _Header:
+    turned = image.format != "PNG" and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
     size = (image.width, image.height) if turned else (image.height, image.width)
     bits = 16 if image.mode.startswith("I") else 8
-    if image.format == "PNG" and image.fp is not None:  # Pillow drops bits of colours
-        image.fp.seek(24)
-        bits = max(8, ord(image.fp.read(1)))
+    if image.format == "PNG":  # Pillow drops bits of colours
+        stream.seek(24)
+        bits = max(8, ord(stream.read(1)))
     return _Header(size, image.mode not in _COLOURLESS, image.mode in _ALPHA, bits)
 
 

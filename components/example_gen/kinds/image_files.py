@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 @contextmanager
-def opened(data: IO[bytes], formats: Sequence[str]) -> Iterator[Image.Image]:
+def opened(data: IO[bytes], formats: tuple[str, ...]) -> Iterator[Image.Image]:
     """An image without its pixels."""
     try:
         with Image.open(data, formats=formats) as image:
