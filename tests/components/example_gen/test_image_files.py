@@ -106,6 +106,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_all_files_that_are_no_pictures_are_named_at_once(photos, tmp_path, caplog):
     for name, make in BAD.items():
         make(photos / name)
@@ -147,6 +148,7 @@ def test_an_unknown_choice_is_refused(tmp_path):
     assert caught.value.setting == "corrupt_images"
 
 
+@pytest.mark.slow
 def test_pictures_of_several_sizes_need_one(photos, tmp_path):
     cache = str(tmp_path / "cache")
     with pytest.raises(SettingError) as caught:
