@@ -59,8 +59,10 @@ class Executor(executor.Executor):
         }
         used = json.loads(exec_properties.get("used") or "null")
         for feature in schema.feature:
-            is_optional = feature.name in gaps or (used is not None and feature.name not in used)
-            if is_optional and feature.HasField("shape"):
+            if used is not None and feature.name not in used:
+                for field in ("shape", "value_count", "presence"):
+                    feature.ClearField(field)
+            elif feature.name in gaps and feature.HasField("shape"):
                 feature.value_count.min = feature.value_count.max = 1
                 feature.presence.ClearField("min_fraction")
             if feature.type == schema_pb2.INT:  # whose values StatisticsGen counted as texts

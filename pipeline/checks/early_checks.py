@@ -82,14 +82,11 @@ def check_columns(settings: PipelineSettings, source: str) -> None:
     if not file or names is None:
         return
     known = {name: mismatches.Observed("") for name in names if name}
+    wanted = {name: ("evaluate.slices", name) for name in settings.evaluate.slices}
+    wanted |= {name: task.setting_of(name) for name in task.schema_features}
     absent = [
-        mismatches.missing(*task.setting_of(name), name, known)
-        for name in dict.fromkeys(task.schema_features)
-        if name not in known
-    ]
-    absent += [
-        mismatches.missing("evaluate.slices", name, name, known)
-        for name in settings.evaluate.slices
+        mismatches.missing(setting, value, name, known)
+        for name, (setting, value) in wanted.items()
         if name not in known
     ]
     if absent:
