@@ -84,14 +84,14 @@ def data(given, settings, setting, **expected):
 
 
 HEADER, FIRST = GOOD.split(b"\n")[0], GOOD.split(b"\n")[1]
-EXCEL = b"PK\x03\x04" + GOOD
 WEIGHTS = {"no": 1, "maybe": 2}
 
 MISTAKES = {
     # The file.
     "utf_16": file(text(cells()).encode("utf-16"), value="UTF-16"),
     "latin_1_header": file(GOOD.replace(b"town", "größe".encode("latin-1")), record="1"),
-    "excel": file(EXCEL, suggestion="a CSV file: export the table, or unpack the archive"),
+    "excel": file(b"PK\x03\x04" + GOOD, value="a ZIP archive or an Excel file"),
+    "parquet": file(b"PAR1" + GOOD, value="Parquet"),
     "empty": file(b"", suggestion="a first line with the names of the columns"),
     "blank": file(b"\n\n", suggestion="a first line with the names of the columns"),
     "header_alone": file(HEADER + b"\n", suggestion="a file with rows"),
@@ -157,6 +157,7 @@ MISTAKES = {
     "infinity": data(some("a", "1", "inf"), task(), "", record="a"),
     "an_infinite_label": data(some("price", "inf"), task(NUMBER, "price"), "", record="price"),
     "beyond_float32": data(some("b", "1e39"), task(), "", record="b"),
+    "a_column_without_values": data({"a": [""] * 12}, task(), "task.args.features.a"),
     "another_type_in_eval": data(
         {"eval": csv(**some("a", "few"))}, task(), "task.args.features.a", value="numeric"
     ),
@@ -318,14 +319,20 @@ def test_all_wrong_names_are_one_list(tmp_path):
     assert error.setting == "evaluate.slices"
 
 
-@pytest.mark.parametrize("name", ["data[1].csv", "a*.csv", "[2024]/rows.csv", "{x}/rows.csv"])
-def test_a_path_with_characters_of_patterns(name, tmp_path):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(GOOD)
+OTHER_FILES = {
+    "csv_as_records": ("tfx.components.ImportExampleGen", {"rows.csv": GOOD}, "rows.csv"),
+    "short": ("tfx.components.ImportExampleGen", {"rows": b"a"}, "rows"),
+    "gzip": ("tfx.components.ImportExampleGen", {"rows": gzip.compress(GOOD)}, "rows"),
+    "no_files": ("tfx.components.CsvExampleGen", {}, "*"),
+    "a_folder_alone": ("stagecraft.components.ParquetExampleGen", {"more/rows.csv": GOOD}, "*"),
+}
+
+
+def check(source, example_gen="tfx.components.CsvExampleGen"):
+    """The error of the early check of a path."""
     overrides = [
-        "data.example_gen=tfx.components.CsvExampleGen",
-        f"data.source={path}",
+        f"data.example_gen={example_gen}",
+        f"data.source={source}",
         "data.infer_schema=true",
         "task.name=regression",
         "task.args.features.a=numeric",
@@ -333,4 +340,22 @@ def test_a_path_with_characters_of_patterns(name, tmp_path):
     ]
     with pytest.raises(UserError) as caught:
         early_checks.check_data(pipeline_settings.load(None, overrides))
-    assert (caught.value.setting, caught.value.value) == ("data.source", str(path))
+    return caught.value
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_files_of_another_kind(name, tmp_path):
+    example_gen, files, expected = OTHER_FILES[name]
+    for each, content in files.items():
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_bytes(content)
+    assert check(tmp_path, example_gen).file == str(tmp_path / expected)
+
+
+@pytest.mark.parametrize("name", ["data[1].csv", "a*.csv", "[2024]/rows.csv", "{x}/rows.csv"])
+def test_a_path_with_characters_of_patterns(name, tmp_path):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(GOOD)
+    error = check(path)
+    assert (error.setting, error.value) == ("data.source", str(path))
