@@ -101,20 +101,6 @@ class Table(Task):
             "outputs": outputs,
         }
 
-    def check_free(self, feature: str, role: str) -> None:
-        """Refuses a label whose own transformed feature has the name of a column.
-
-        Args:
-            role: what the label has to do with the feature, a phrase such as ``has classes in``.
-        """
-        if feature in (*self._inputs, *self._sources, self.weight):
-            raise SettingError(
-                "task.args.label",
-                self.label,
-                f"{role} a feature {feature}, a name that is taken",
-                "another name for that feature",
-            )
-
     @property
     def code(self) -> tuple[str, ...]:
         """The task's module, and that of each column."""
@@ -280,14 +266,10 @@ class Table(Task):
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
-        result |= self.targets(inputs[self.label])
+        result[self.label] = self.to_label(inputs[self.label])
         if self.weight:
             result[self.weight] = _numbers(inputs[self.weight])
         return result
-
-    def targets(self, raw: Any) -> dict[str, Any]:
-        """The transformed label, and what Transform found out about it."""
-        return {self.label: self.to_label(raw)}
 
     def to_label(self, raw: Any) -> Any:
         """The label as float32 ``[batch]``."""
