@@ -126,7 +126,8 @@ def test_outputs_have_names():
 )
 def test_transform_finds_the_classes(labels, names, tmp_path):
     """The vocabulary does not depend on the frequencies."""
-    kind = {str: "BYTES", int: "INT", float: "FLOAT"}[type(labels[0])]
+    kinds = {str: ("BYTES", tf.string), int: ("INT", tf.int64), float: ("FLOAT", tf.float32)}
+    kind, dtype = kinds[type(labels[0])]
     whole = "presence { min_fraction: 1 min_count: 1 } shape {}"
     path = tmp_path / "schema.pbtxt"
     path.write_text(
@@ -142,7 +143,7 @@ def test_transform_finds_the_classes(labels, names, tmp_path):
     assert graph.vocabulary_file_by_name(other) is None
     found = task.fitted({}, lambda each: lines if each == name else ())
     assert found.class_names == names
-    raw = {"x": tf.zeros([5]), "y": tf.constant(labels)}
+    raw = {"x": tf.zeros([5]), "y": tf.constant(labels, dtype)}
     features = graph.transform_features_layer()(raw)
     targets = found.batch(features, tf.ones([5])).targets.numpy()
     shown = [str(label) if kind == "BYTES" else f"{label:g}" for label in labels]
