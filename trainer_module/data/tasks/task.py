@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, Observed, missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,6 +114,32 @@ class Task(Entry):
             UserError: the schema lacks what the task needs.
         """
 
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The setting that names a raw feature, and its value."""
+        return "task.name", self.name
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Where the task does not fit the data: by default, features that the data lacks.
+
+        Args:
+            observed: the raw features by name.
+            train: the split to train on.
+        """
+        for name in dict.fromkeys(self.schema_features):
+            if name not in observed:
+                yield missing(*self.setting_of(name), name, observed)
+
+    categories: Sequence[str] = ()
+    """Raw features whose numbers are names, so that StatisticsGen counts each value."""
+
+    class_names: Sequence[str] | None = None
+    """The classes in their order, where the settings or Transform say what they are."""
+
+    slices: Sequence[str] = ()
+    """Raw features by whose values the Evaluator also measures the metrics."""
+
     def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
         """``task.args`` with what the schema says, for processes without a schema.
 
@@ -184,11 +211,15 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """The task with what it must know of the train split: by default itself.
 
         Args:
             features: transformed, of the first example, ``[1, …]``.
+            vocabulary: the lines of a vocabulary that Transform wrote, by its name; none if there
+                is no such vocabulary.
         """
         return self
 

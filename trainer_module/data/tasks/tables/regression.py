@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Self
@@ -112,7 +112,9 @@ class Regression(Table):
             result[self._scaling_feature] = tf.tile(scaling[tf.newaxis], [tf.size(label), 1])
         return result
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """A copy that knows how Transform scaled the label: not, without such a feature."""
         if self._scaling_feature not in features:
             return self

@@ -5,12 +5,22 @@ from __future__ import annotations
 import abc
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import visible
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import (
+    NUMBERS,
+    Mismatch,
+    MismatchError,
+    Observed,
+    decimal_point,
+    is_number,
+    of_schema,
+)
 from stagecraft.trainer_module.data.tasks.tables.column import Column, dense, present
 from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
@@ -123,14 +133,48 @@ class Table(Task):
         """``numeric``, ``categorical`` and ``outputs``."""
         from stagecraft.trainer_module.data import labels
 
-        labels.check_features(schema_path, self.schema_features)
-        known = {feature.name: feature for feature in labels.read(schema_path).feature}
-        for name in self._numbers:
-            _check_number(schema_path, known[name])
-        for name in filter(None, (self.label, self.weight)):
-            if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
-                raise _may_be_missing(schema_path, name)
+        observed = of_schema(labels.read(schema_path))
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, schema_path)
         return dict(self._arguments)
+
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The argument in ``task.args``; if several read the feature, one that needs a number."""
+        if feature in (self.label, self.weight):
+            return f"task.args.{'label' if feature == self.label else 'weight'}", feature
+        keys = [key for key, each in self.columns.items() if feature in each.sources(key)]
+        wrong = [key for key in keys if self.columns[key].sources(key)[feature]]
+        key = (wrong or keys)[0]
+        kind = type(self.columns[key]).__name__.lower()
+        return f"task.args.features.{key}", kind if key == feature else feature
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Features that are missing, texts in place of numbers, a label or weight with gaps."""
+        yield from super().mismatches(observed, train)
+        for name in dict.fromkeys(self._numbers):
+            if name in observed and observed[name].kind not in NUMBERS:
+                yield self._is_text(name, observed[name])
+        for name in filter(None, (self.label, self.weight)):
+            if name in observed and (gap := _gap(observed[name])):
+                yield Mismatch(*self.setting_of(name), name, *gap)
+
+    def _is_text(self, name: str, found: Observed) -> Mismatch:
+        texts = [each for each in found.texts if not is_number(each)]
+        is_label = name == self.label
+        use = f"{name}: vocabulary, or numbers alone in the data"
+        if is_label or name == self.weight:
+            use = "task.name: classification" if is_label else "a column of numbers"
+        if texts and (number := decimal_point(texts[0])):
+            use = f"decimal points in the data, such as {number}"
+        example = f", such as {visible(texts[0])[:60]!r}" if texts else f" ({found.kind})"
+        return Mismatch(
+            *self.setting_of(name),
+            name,
+            f"needs numbers, but the column {name!r} has texts{example}",
+            use,
+        )
 
     @property
     def _numbers(self) -> list[str]:
@@ -204,26 +248,21 @@ class Table(Task):
         """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``.
 
         Raises:
-            UserError: the schema lacks a feature; the label or the weight may be missing; or a text
-                stands where a number must be.
+            MismatchError: the schema lacks a feature; the label or the weight may be missing; or a
+                text stands where a number must be.
         """
         import tensorflow as tf
 
-        from stagecraft.schemas import missing_features
-
         where = "preprocessing_fn: the schema of Transform"
-        missing_features.check(
-            where,
-            inputs,
-            self.schema_features,
-            "add each missing feature to the schema, or remove it from task.args",
-        )
-        for name in filter(None, (self.label, self.weight)):
-            if isinstance(inputs[name], tf.sparse.SparseTensor):
-                raise _may_be_missing(where, name)
-        for name in self._numbers:
-            if inputs[name].dtype == tf.string:
-                raise _no_number(where, name, "BYTES")
+        kinds = {tf.string: "BYTES", tf.int64: "INT"}
+        observed = {
+            name: Observed(
+                kinds.get(each.dtype, "FLOAT"), not isinstance(each, tf.sparse.SparseTensor)
+            )
+            for name, each in inputs.items()
+        }
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, where)
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
@@ -339,29 +378,13 @@ def _raw(values: Any, spec: Any) -> Any:
     )
 
 
-def _may_be_missing(schema_path: str, name: str) -> UserError:
+def _gap(found: Observed) -> tuple[str, str] | None:
+    """Problem and use of a feature that some examples lack."""
+    for split, (count, total) in found.missing.items():
+        if count:
+            problem = f"is missing in {count:,} of {total:,} examples of the split {split}"
+            return problem, "data without these examples"
+    if found.in_each:
+        return None
     use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
-    return UserError(
-        f"{schema_path}: feature {name!r} may be missing, but each example needs it; remove the "
-        f"examples without it, and use {use}",
-        file=schema_path,
-        record=name,
-        suggestion=use,
-    )
-
-
-def _check_number(schema_path: str, feature: Any) -> None:
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
-        raise _no_number(schema_path, feature.name, schema_pb2.FeatureType.Name(feature.type))
-
-
-def _no_number(schema_path: str, name: str, kind: str) -> UserError:
-    return UserError(
-        f"{schema_path}: feature {name!r} has the type {kind}, but the task needs a number; use "
-        "type: INT or FLOAT, or the kind vocabulary or hashed for the column",
-        file=schema_path,
-        record=name,
-        value=kind,
-    )
+    return "may be missing by the schema, but each example needs it", use
