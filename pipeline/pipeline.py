@@ -150,6 +150,8 @@ def assemble(
             pictures=set(features.ALL) <= set(task.schema_features) and not task.is_table,
             numbers=task.number_features,
             needs=settings.evaluate.slices,
+            task=settings.task.name if task.value_checks() else "",
+            task_args=settings.task.args,
         )
     )
 

@@ -51,11 +51,16 @@ class Finding(NamedTuple):
     feature: str  # empty: the finding is about the whole split
     expected: str  # empty: what was found says it
     found: str  # with the number of examples, and the place of the first one
+    setting: str = ""  # that does not fit the values
+    value: object = None  # of the setting
+    example: str = ""  # a value that does not fit
+    suggestion: str = ""  # a value of the setting that fits the example
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
         expected = f"expected {self.expected}; " if self.expected else ""
-        return f"Split {self.split}{feature}: {expected}{self.found}."
+        use = f"; use {self.setting}: {self.suggestion}" if self.suggestion else ""
+        return f"Split {self.split}{feature}: {expected}{self.found}{use}."
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
@@ -11,6 +12,7 @@ from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.anomaly_gate import executor
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.trainer_module import registries
 
 
 class AnomalyGateSpec(component_spec.ComponentSpec):
@@ -21,6 +23,7 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
         "pictures": component_spec.ExecutionParameter(type=int, optional=True),
         "needs": component_spec.ExecutionParameter(type=str, optional=True),
         "numbers": component_spec.ExecutionParameter(type=str, optional=True),
+        "task": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -59,6 +62,8 @@ class AnomalyGate(base_component.BaseComponent):
         pictures: bool = True,
         numbers: Sequence[str] = (),
         needs: Sequence[str] = (),
+        task: str = "",
+        task_args: Mapping[str, Any] | None = None,
     ) -> None:
         """Connects the inputs.
 
@@ -71,16 +76,22 @@ class AnomalyGate(base_component.BaseComponent):
             by more than some roundings of float32.
           needs: features that a later component reads by name, such as those of slices: the schema
             must have them.
+          task: ``task.name`` of a table whose settings accept some values only, such as dates of one
+            format.
+          task_args: ``task.args``.
         """
+        named = json.dumps({"name": task, "args": task_args}, sort_keys=True)
+        code = registries.task(task, task_args).code if task else ()
         super().__init__(
             spec=AnomalyGateSpec(
                 examples=examples,
                 statistics=statistics,
                 schema=schema,
-                code_fingerprint=code_fingerprint(executor.__name__),
+                code_fingerprint=code_fingerprint(executor.__name__, *code),
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
                 **({} if pictures else {"pictures": 0}),
                 **({"numbers": json.dumps(sorted(numbers))} if numbers else {}),
                 **({"needs": json.dumps(sorted(needs))} if needs else {}),
+                **({"task": named} if task else {}),
             )
         )

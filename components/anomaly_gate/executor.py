@@ -15,11 +15,12 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import FILE_NAME, checks
+from stagecraft.components.anomaly_gate import FILE_NAME, checks, values
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
 from stagecraft.schemas import missing_features
+from stagecraft.trainer_module import registries
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -28,7 +29,14 @@ class AnomaliesError(UserError):
     """The data does not conform to its schema."""
 
     def __init__(self, findings: list[Finding]):
-        super().__init__(checks.report(findings), record=findings[0].feature)
+        first = findings[0]
+        super().__init__(
+            checks.report(findings),
+            record=first.feature,
+            setting=first.setting,
+            value=first.value,
+            suggestion=first.suggestion,
+        )
         self.findings = tuple(findings)
 
 
@@ -69,6 +77,9 @@ class Executor(base_executor.BaseExecutor):
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
             findings += checks.number_findings(split, wholes[split], schema, numbers)
         findings += duplicates(ids)
+        if task := json.loads(exec_properties.get("task") or "null"):
+            found = registries.task(task["name"], task["args"])
+            findings += values.findings(files, wholes, found.value_checks())
         if findings:
             findings.sort(key=lambda finding: splits.index(finding.split))
             raise AnomaliesError(findings)
