@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from stagecraft.components.anomaly_gate.checks import Finding
+from stagecraft.common.text import visible
 from stagecraft.components.anomaly_gate.scan import compression, describe, unreadable
 from stagecraft.components.feature_statistics import name_of
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch
 from stagecraft.trainer_module.data.tasks.tables.column import ValueCheck
 
 _BATCH = 4096
@@ -19,12 +20,12 @@ _Type = statistics_pb2.FeatureNameStatistics
 _DTYPES = {_Type.INT: tf.int64, _Type.FLOAT: tf.float32, _Type.STRING: tf.string}
 
 
-def findings(
+def mismatches(
     files_of: Mapping[str, Sequence[str]],
     statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics],
     wanted: Sequence[ValueCheck],
-) -> Iterator[Finding]:
-    """A finding for each check that values of a split fail.
+) -> Iterator[Mismatch]:
+    """A mismatch for each check that values of a split fail.
 
     Args:
         files_of: TFRecords of each split.
@@ -39,7 +40,7 @@ def findings(
 
 def _of_split(
     split: str, files: Sequence[str], check: ValueCheck, dtype: tf.DType, total: int
-) -> Iterator[Finding]:
+) -> Iterator[Mismatch]:
     spec = {check.feature: tf.io.RaggedFeature(dtype)}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -69,10 +70,10 @@ def _of_split(
     except tf.errors.DataLossError as error:
         raise unreadable(error, files) from error
     if count:
-        share = f"{count:,} of {total:,} examples have others"
-        found = f"{share}, the first ({example[:_LONGEST]!r}) is {place}"
-        suggestion = check.suggest(example) or ""
-        yield Finding(
-            split, check.feature, check.expected, found, check.setting, check.value, example,
-            suggestion,
-        )  # fmt: skip
+        problem = (
+            f"takes {check.expected}, but {count:,} of {total:,} examples of the split {split} "
+            f"have others in the column {check.feature!r}: {visible(example)[:_LONGEST]!r} is the "
+            f"first, {place}"
+        )
+        use = check.suggest(example) or f"{check.expected} in the data"
+        yield Mismatch(check.setting, check.value, check.feature, problem, use)

@@ -61,7 +61,8 @@ def make_eval_config(
         better_than_constant: requires this with a confidence of 95 %; ignored for a task that has
             neither classes nor a constant.
         thresholds: by name of a metric.
-        slices: features; the metrics are also measured for each of their values.
+        slices: features; the metrics are also measured for each of their values. Tasks with
+            classes add their label.
     """
     task = task or TaskSettings()
     found = task.found
@@ -80,6 +81,7 @@ def make_eval_config(
             bounds.setdefault(name, {}).setdefault(MAX, FINITE)
         metrics = _of_task(task, better_than_constant)
         spec = config_pb2.ModelSpec(signature_name="evaluation")
+        slices = list(dict.fromkeys((*found.slices, *slices)))
     for metric in metrics:
         name = json.loads(f"{{{metric.config}}}").get("name", "")
         # TFX ignores a change threshold without a baseline.

@@ -184,18 +184,31 @@ class TaskSummary:
     higher_is_better: bool = True
     input_text: str = "tf.Examples"
     output_text: str = "unknown"
+    class_names: Sequence[str] = ()
+    """Of the classes that Transform found in a table."""
 
     @classmethod
     def of(
-        cls, task: Task, schema_path: str | None, class_names: Sequence[str] = ()
+        cls,
+        task: Task,
+        schema_path: str | None,
+        class_names: Sequence[str] = (),
+        found: Sequence[str] = (),
     ) -> TaskSummary:
-        """The summary of a task; ``schema_path``: None if the run has no schema yet."""
+        """The summary of a task.
+
+        Args:
+            schema_path: None if the run has no schema yet.
+            class_names: of the schema.
+            found: the classes that Transform found.
+        """
         return cls(
             noun=task.noun,
             sections=tuple(task.report_sections),
             higher_is_better=task.higher_is_better(task.monitor),
             input_text=task.input_text(schema_path) if schema_path else cls.input_text,
-            output_text=task.output_text(class_names),
+            output_text=task.output_text(class_names or found),
+            class_names=tuple(found),
         )
 
 

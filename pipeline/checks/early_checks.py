@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks import mismatches
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
 
@@ -42,11 +48,78 @@ def check_data(settings: PipelineSettings) -> None:
             value=source,
             file=path,
         )
+    if generator == "named":
+        check_columns(settings, path)
     if generator != "cifar":
         return
     from stagecraft.components.example_gen.archives import archive  # and numpy
 
     archive.check_kind(path)
+
+
+def check_columns(settings: PipelineSettings, source: str) -> None:
+    """Refuses settings that name columns which a table lacks.
+
+    Args:
+        source: a local path.
+
+    Raises:
+        UserError: the path has characters of patterns, or a file is no table.
+        MismatchError: as said.
+    """
+    if found := [each for each in "*?[]{}" if each in source]:
+        raise UserError(
+            f"data.source: {source}: has {' '.join(found)}, which TFX takes for a pattern of "
+            "files; rename the file or folder",
+            setting="data.source",
+            value=source,
+            file=source,
+            suggestion="a name without " + " ".join(found),
+        )
+    data, task = settings.data, settings.task.found
+    file = _first_file(source, data.example_gen_args)
+    names = file and _column_names(str(data.example_gen), file)
+    if not file or names is None:
+        return
+    known = {name: mismatches.Observed("") for name in names if name}
+    absent = [
+        mismatches.missing(*task.setting_of(name), name, known)
+        for name in dict.fromkeys(task.schema_features)
+        if name not in known
+    ]
+    absent += [
+        mismatches.missing("evaluate.slices", name, name, known)
+        for name in settings.evaluate.slices
+        if name not in known
+    ]
+    if absent:
+        raise mismatches.MismatchError(absent, file)
+
+
+def _first_file(source: str, arguments: Mapping[str, Any]) -> str | None:
+    """The first file that an ExampleGen reads; None: this is not known yet."""
+    if os.path.isfile(source):
+        return source
+    splits = (arguments.get("input_config") or {}).get("splits") or [{"pattern": "*"}]
+    pattern = str(splits[0].get("pattern", "*"))
+    if "{" in pattern:  # a span or a version
+        return None
+    return min(glob.glob(os.path.join(source, pattern)), default=None)
+
+
+def _column_names(example_gen: str, file: str) -> list[str] | None:
+    """The columns of a file; None: an ExampleGen that this function does not know."""
+    name = re.split("[.:]", example_gen)[-1]
+    if name in ("CsvExampleGen", "PackagedCsvExampleGen"):
+        from stagecraft.components.example_gen.kinds import csv_rows
+
+        return csv_rows.header(file)
+    if name == "ParquetExampleGen":
+        import pyarrow.parquet
+
+        with contextlib.suppress(OSError, ValueError):  # ParquetExampleGen says it better
+            return list(pyarrow.parquet.read_schema(file).names)
+    return None
 
 
 def check_schema(settings: PipelineSettings) -> None:

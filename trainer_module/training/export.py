@@ -130,6 +130,9 @@ def export(
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
             pathlib.Path(aside, assets.METRICS).write_text(text)
+        if task.class_names is not None:
+            text = json.dumps(list(task.class_names), ensure_ascii=False)
+            pathlib.Path(aside, assets.CLASSES).write_text(text, encoding="utf-8")
         if samples := task.samples(served):
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
             pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")

@@ -13,7 +13,8 @@ from matplotlib.ticker import PercentFormatter
 
 from stagecraft.components.report.pages import formats
 from stagecraft.components.report.pages.charts import SIZE, Chart
-from stagecraft.components.report.pages.sections.content import Content, Table
+from stagecraft.components.report.pages.sections.confusions import matrix
+from stagecraft.components.report.pages.sections.content import Content
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import ReportData
 
@@ -39,20 +40,13 @@ def show(report: ReportData) -> Content | None:
         charts = [_roc(actual, probability, weight), _calibration(actual, probability, weight)]
     positive = float((weight * actual).sum() / weight.sum())
     mean = float((weight * probability).sum() / weight.sum())
+    named = f" ({report.task.class_names[1]})" if report.task.class_names else ""
     text = (
-        f"From {formats.number(len(actual))} {report.task.noun} of the split eval. Positive: "
-        f"{formats.percent(positive)}; mean predicted probability: {formats.percent(mean)}."
+        f"From {formats.number(len(actual))} {report.task.noun} of the split eval. "
+        f"Positive{named}: {formats.percent(positive)}; mean predicted probability: {formats.percent(mean)}."
     )
-    return Content(text, charts, [_matrix(actual, probability, weight)])
-
-
-def _matrix(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Table:
-    chosen = (probability > 0.5).astype(int)
-    rows = []
-    for label in (0, 1):
-        counts = np.bincount(chosen, weight * (actual == label), minlength=2)
-        rows.append((str(label), *map(formats.number, counts)))
-    return Table("Confusion matrix", ("Actual", "Predicted 0", "Predicted 1"), rows)
+    names = report.task.class_names or ("0", "1")
+    return Content(text, charts, [matrix(actual, probability > 0.5, weight, names)])
 
 
 def rates(

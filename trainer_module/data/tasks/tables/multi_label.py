@@ -94,14 +94,19 @@ class MultiLabel(Table):
     def _numbers(self) -> list[str]:
         return [name for name in super()._numbers if self._indicators or name != self.label]
 
-    def _label_of(self, inputs: Mapping[str, Any]) -> Any:
+    def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
+        if self._indicators:
+            return [inputs[name] for name in self._indicators]
+        return super()._raw_label(inputs)
+
+    def to_label(self, raw: Any) -> Any:
         """0 or 1 for each label, float32 ``[batch, labels]``; any other value is an error."""
         import tensorflow as tf
 
         if self._indicators:
-            ids = [class_numbers(inputs[name], name, 2, None) for name in self._indicators]
+            named = zip(raw, self._indicators, strict=True)
+            ids = [class_numbers(each, name, 2, None) for each, name in named]
             return tf.cast(tf.stack(ids, axis=1), tf.float32)
-        raw = inputs[self.label]
         raw = present(self.label, raw) if self._list.takes_gaps else raw
         values, rows, count = self._list.values(self.label, raw)
         values = texts(values)
@@ -113,6 +118,12 @@ class MultiLabel(Table):
         problem = tf.strings.join([problem, unknown])
         ids = checked(ids, tf.reduce_all(ids >= 0), problem)
         return multi_hot(rows, ids, count, len(self.label_vocabulary))
+
+    @property
+    def list_features(self) -> Sequence[str]:  # type: ignore[override]
+        """Those of the columns, and the label."""
+        is_list = not self._indicators and not self._list.takes_gaps
+        return [*super().list_features, *([self.label] if is_list and self.label else [])]
 
     def value_checks(self) -> Sequence[ValueCheck]:
         """Those of the columns, and that each label is in the vocabulary."""

@@ -69,14 +69,7 @@ class Regression(Table):
             raise SettingError("task.args.label_scale", label_scale, "is unknown", use)
         self.label_scale = label_scale
         self._scaling = Scaling()
-        if self._scaling_feature in (*self._inputs, *self._sources, weight):
-            raise SettingError(
-                "task.args.label",
-                label,
-                f"is scaled with the help of a feature {self._scaling_feature}, a name that is "
-                "taken",
-                "another name for that feature, or task.args.label_scale: none",
-            )
+        self.check_free(self._scaling_feature, "is scaled with the help of")
 
     @property
     def _scaling_feature(self) -> str:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import visible
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import (
+    NUMBERS,
+    Mismatch,
+    MismatchError,
+    Observed,
+    decimal_point,
+    is_number,
+    of_schema,
+)
 from stagecraft.trainer_module.data.tasks.tables.column import Column, ValueCheck, dense, present
 from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
@@ -89,6 +99,20 @@ class Table(Task):
         if lengths:
             self._arguments["lengths"] = lengths
 
+    def check_free(self, feature: str, role: str) -> None:
+        """Refuses a label whose own transformed feature has the name of a column.
+
+        Args:
+            role: what the label has to do with the feature, a phrase such as ``has classes in``.
+        """
+        if feature in (*self._inputs, *self._sources, self.weight):
+            raise SettingError(
+                "task.args.label",
+                self.label,
+                f"{role} a feature {feature}, a name that is taken",
+                "another name for that feature",
+            )
+
     @property
     def code(self) -> tuple[str, ...]:
         """The task's module, and that of each column."""
@@ -121,14 +145,46 @@ class Table(Task):
         """``numeric``, ``categorical`` and ``outputs``."""
         from stagecraft.trainer_module.data import labels
 
-        labels.check_features(schema_path, self.schema_features)
-        known = {feature.name: feature for feature in labels.read(schema_path).feature}
-        for name in self._numbers:
-            _check_number(schema_path, known[name])
-        for name in self._required:
-            if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
-                raise _may_be_missing(schema_path, name)
+        observed = of_schema(labels.read(schema_path))
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, schema_path)
         return dict(self._arguments)
+
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The argument in ``task.args``."""
+        if feature in (*self._labels, self.weight):
+            return f"task.args.{'weight' if feature == self.weight else 'label'}", feature
+        key = next(key for key, each in self.columns.items() if feature in each.sources(key))
+        kind = type(self.columns[key]).__name__.lower()
+        return f"task.args.features.{key}", kind if key == feature else feature
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Features that are missing, texts in place of numbers, a label or weight with gaps."""
+        yield from super().mismatches(observed, train)
+        for name in dict.fromkeys(self._numbers):
+            if name in observed and observed[name].kind not in NUMBERS:
+                yield self._is_text(name, observed[name])
+        for name in self._required:
+            if name in observed and (gap := _gap(observed[name])):
+                yield Mismatch(*self.setting_of(name), name, *gap)
+
+    def _is_text(self, name: str, found: Observed) -> Mismatch:
+        texts = [each for each in found.texts if not is_number(each)]
+        is_label = name in self._labels
+        use = f"{name}: vocabulary, or numbers alone in the data"
+        if is_label or name == self.weight:
+            use = "task.name: classification" if is_label else "a column of numbers"
+        if texts and (number := decimal_point(texts[0])):
+            use = f"decimal points in the data, such as {number}"
+        example = f", such as {visible(texts[0])[:60]!r}" if texts else f" ({found.kind})"
+        return Mismatch(
+            *self.setting_of(name),
+            name,
+            f"needs numbers, but the column {name!r} has texts{example}",
+            use,
+        )
 
     @property
     def _numbers(self) -> list[str]:
@@ -215,37 +271,34 @@ class Table(Task):
         """The transformed features: inputs; float32 label and weight ``[batch]``.
 
         Raises:
-            UserError: the schema lacks a feature; the label or the weight may be missing; or a text
-                stands where a number must be.
+            MismatchError: the schema lacks a feature; the label or the weight may be missing; or a
+                text stands where a number must be.
         """
         import tensorflow as tf
 
-        from stagecraft.schemas import missing_features
-
         where = "preprocessing_fn: the schema of Transform"
-        missing_features.check(
-            where,
-            inputs,
-            self.schema_features,
-            "add each missing feature to the schema, or remove it from task.args",
-        )
-        for name in self._required:
-            if isinstance(inputs[name], (tf.sparse.SparseTensor, tf.RaggedTensor)):
-                raise _may_be_missing(where, name)
-        for name in self._numbers:
-            if inputs[name].dtype == tf.string:
-                raise _no_number(where, name, "BYTES")
+        kinds = {tf.string: "BYTES", tf.int64: "INT"}
+        observed = {
+            name: Observed(kinds.get(each.dtype, "FLOAT"), isinstance(each, tf.Tensor))
+            for name, each in inputs.items()
+        }
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, where)
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
-        result[self.label] = self._label_of(inputs)
+        result |= self.targets(self._raw_label(inputs))
         if self.weight:
             result[self.weight] = _numbers(inputs[self.weight])
         return result
 
-    def _label_of(self, inputs: Mapping[str, Any]) -> Any:
-        """The label from all raw features."""
-        return self.to_label(inputs[self.label])
+    def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
+        """What :meth:`targets` takes, from all raw features."""
+        return inputs[self.label]
+
+    def targets(self, raw: Any) -> dict[str, Any]:
+        """The transformed label, and what Transform found out about it."""
+        return {self.label: self.to_label(raw)}
 
     def to_label(self, raw: Any) -> Any:
         """The label as float32 ``[batch]``."""
@@ -259,6 +312,18 @@ class Table(Task):
             weights = weights * features[self.weight]
         inputs = {name: features[name] for name in self._inputs}
         return Batch(inputs, features.get(self.label), weights)
+
+    @property
+    def list_features(self) -> Sequence[str]:  # type: ignore[override]
+        """The raw features of columns with several values."""
+        return sorted(
+            {
+                source
+                for name, each in self.columns.items()
+                if each.lengths(name) and not each.takes_gaps
+                for source in each.sources(name)
+            }
+        )
 
     def value_checks(self) -> Sequence[ValueCheck]:
         """Those of the columns."""
@@ -299,13 +364,7 @@ class Table(Task):
         """
         import tensorflow as tf
 
-        raw_spec = served.raw_spec
-        lists = {
-            source
-            for name, each in self.columns.items()
-            if each.lengths(name) and not each.takes_gaps
-            for source in each.sources(name)
-        }
+        raw_spec, lists = served.raw_spec, self.list_features
 
         def serving_columns(**columns: Any) -> Any:
             return served.predict(
@@ -313,7 +372,7 @@ class Table(Task):
             )
 
         specs = {
-            name: tf.TensorSpec([None, None] if name in lists else [None], raw_spec[name].dtype)
+            name: tf.TensorSpec([None, None][: 1 + (name in lists)], raw_spec[name].dtype)
             for name in self.served_features
         }
         return {"serving_columns": (serving_columns, specs)}
@@ -346,29 +405,13 @@ def _raw(values: Any, spec: Any) -> Any:
     return tf.sparse.SparseTensor(tf.where(known), tf.boolean_mask(values, known), shape)
 
 
-def _may_be_missing(schema_path: str, name: str) -> UserError:
+def _gap(found: Observed) -> tuple[str, str] | None:
+    """Problem and use of a feature that some examples lack."""
+    for split, (count, total) in found.missing.items():
+        if count:
+            problem = f"is missing in {count:,} of {total:,} examples of the split {split}"
+            return problem, "data without these examples"
+    if found.in_each:
+        return None
     use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
-    return UserError(
-        f"{schema_path}: feature {name!r} may be missing, but each example needs it; remove the "
-        f"examples without it, and use {use}",
-        file=schema_path,
-        record=name,
-        suggestion=use,
-    )
-
-
-def _check_number(schema_path: str, feature: Any) -> None:
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
-        raise _no_number(schema_path, feature.name, schema_pb2.FeatureType.Name(feature.type))
-
-
-def _no_number(schema_path: str, name: str, kind: str) -> UserError:
-    return UserError(
-        f"{schema_path}: feature {name!r} has the type {kind}, but the task needs a number; use "
-        "type: INT or FLOAT, or the kind vocabulary or hashed for the column",
-        file=schema_path,
-        record=name,
-        value=kind,
-    )
+    return "may be missing by the schema, but each example needs it", use

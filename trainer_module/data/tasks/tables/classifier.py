@@ -1,0 +1,232 @@
+"""The base of tasks whose label is a class: a text, or a number. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
+
+from stagecraft.common.errors import SettingError
+from stagecraft.common.text import visible
+from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import (
+    Mismatch,
+    MismatchError,
+    Observed,
+    is_number,
+)
+from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.table import Table
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.data.batch import Batch
+
+MOST = 1000
+"""Classes that a train split may have; more values are names or measurements, but no classes."""
+
+_SHOWN = 5
+
+ClassWeights = Mapping[str, float] | Sequence[float]
+"""Factors of the training's loss: in the order of the classes; or by name, 1 for other classes."""
+
+
+class Classifier(Table):
+    """A label that names a class.
+
+    Transform finds the classes: the values that the label has in the train split, in the order of
+    numbers or else of the alphabet. An example of another split whose label is none of them has the
+    weight 0, so that it counts in no loss and no metric.
+    """
+
+    class_weights: ClassWeights | None = None
+    label_dtype = "int64"
+    """Of the transformed label."""
+
+    def __init__(
+        self,
+        features: Mapping[str, Column | str | Mapping[str, Any]],
+        label: str,
+        weight: str | None = None,
+        outputs: int = 1,
+    ):
+        """Declares the columns; see :class:`Table`."""
+        super().__init__(features, label, weight, outputs)
+        self.check_free(self._classes_feature, "has classes in")
+
+    @property
+    @abc.abstractmethod
+    def _is_own(self) -> bool:
+        """Whether the label is this class's business: a subclass may have a ``to_label``."""
+
+    @property
+    @abc.abstractmethod
+    def _has_names(self) -> bool:
+        """Whether the settings name classes."""
+
+    @abc.abstractmethod
+    def _finds_classes(self, kind: str) -> bool:
+        """Whether the train split says what the classes are; ``kind``: type of the label."""
+
+    @abc.abstractmethod
+    def classes(self, values: Iterable[str]) -> tuple[str, ...]:
+        """The classes in their order.
+
+        Args:
+            values: of the label in the train split, each once.
+
+        Raises:
+            MismatchError: they are not the classes of this task.
+        """
+
+    @property
+    def _classes_feature(self) -> str:
+        """The transformed feature with the classes: bytes ``[batch]``, a serialized tensor."""
+        return f"{self.label}_classes"
+
+    @property
+    def _numbers(self) -> list[str]:
+        takes_texts = self._is_own or self._has_names
+        return [name for name in super()._numbers if name != self.label or not takes_texts]
+
+    @property
+    def categories(self) -> Sequence[str]:  # type: ignore[override]
+        """The label."""
+        return (self.label,) if self._is_own and self.label else ()
+
+    @property
+    def slices(self) -> Sequence[str]:  # type: ignore[override]
+        """The label: so the Evaluator measures each class, and counts labels that are none."""
+        return self.categories
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Those of a table, and labels that are no classes of the task."""
+        yield from super().mismatches(observed, train)
+        found = observed.get(self.label)
+        if found is None:
+            return
+        known = found.values.get(train, found.listed)
+        try:
+            if not self._finds_classes(found.kind):
+                self._check_labels(found, known)
+            elif known is not None:
+                self.weights_of(self.classes(known))
+        except MismatchError as error:
+            yield from error.mismatches
+
+    @abc.abstractmethod
+    def _check_labels(self, found: Observed, known: Iterable[str] | None) -> None:
+        """Refuses labels that do not fit the classes of the settings.
+
+        Args:
+            known: the values in the train split, or those that the schema allows; None: unknown.
+
+        Raises:
+            MismatchError: as said.
+        """
+
+    def _mismatch(self, setting: str, value: object, problem: str, use: str) -> MismatchError:
+        return MismatchError([Mismatch(f"task.args.{setting}", value, self.label, problem, use)])
+
+    def targets(self, raw: Any) -> dict[str, Any]:
+        """The number of the class, -1 if it has none; and the classes."""
+        import tensorflow as tf
+
+        if not self._finds_classes("BYTES" if raw.dtype == tf.string else "INT"):
+            return super().targets(raw)
+        from stagecraft.trainer_module.data.tasks.tables import classes_in_transform
+
+        numbers, names = classes_in_transform.find(raw, self.classes)
+        return {
+            self.label: tf.cast(numbers, self.label_dtype),
+            self._classes_feature: tf.fill([tf.size(numbers)], names),
+        }
+
+    def fitted(self, features: Mapping[str, Any]) -> Self:
+        """A copy that knows the classes, if Transform found them."""
+        import tensorflow as tf
+
+        if self._classes_feature not in features:
+            return self
+        given = tf.io.parse_tensor(features[self._classes_feature][0], tf.string).numpy()
+        found = copy.copy(self)
+        found.class_names = tuple(name.decode(errors="replace") for name in given)
+        found.class_weights = self.weights_of(found.class_names)
+        return found
+
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """See the base class; an example without class has the weight 0."""
+        import tensorflow as tf
+
+        batch = super().batch(features, weights)
+        if self.class_names is None or batch.targets is None or weights is None:
+            return batch
+        has_class = batch.targets >= 0
+        return batch._replace(
+            targets=tf.where(has_class, batch.targets, tf.zeros_like(batch.targets)),
+            weights=batch.weights * tf.cast(has_class, batch.weights.dtype),
+        )
+
+    def weights_of(self, names: Sequence[str]) -> Sequence[float] | None:
+        """``class_weights`` as a number for each class.
+
+        Raises:
+            MismatchError: there is another number of weights, or a name is no class.
+        """
+        given = self.class_weights
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            if len(given) != len(names):
+                problem = f"are not {len(names)} weights, for {listed(names)}"
+                raise self._mismatch("class_weights", given, problem, str([1] * len(names)))
+            return tuple(given)
+        for name in given:
+            if str(name) not in names:
+                use = f"some of {listed(names)}"
+                raise self._mismatch("class_weights", name, "names no class", use)
+        return tuple({str(name): each for name, each in given.items()}.get(n, 1.0) for n in names)
+
+    def output_text(self, class_names: Sequence[str]) -> str:
+        """The classes, if they have names."""
+        names = class_names or self.class_names
+        return f"one of {len(names)} classes: {listed(names)}" if names else self.description
+
+
+def checked_weights(given: Any, count: int | None) -> ClassWeights | None:
+    """``class_weights``, or a refusal; ``count``: of the classes, None if the data say it.
+
+    Raises:
+        SettingError: a weight is no number of 0 or more, or there is another number of weights.
+    """
+    if given is None or isinstance(given, Mapping):
+        values = [*(given or {}).values()]
+    else:
+        checks.of_type("task.args.class_weights", given, Sequence, "are no weights", "[1, 3]")
+        given = values = tuple(given)
+        count = count or len(given)
+        if len(given) != count:
+            problem = f"are not {count} weights"
+            raise SettingError("task.args.class_weights", given, problem, str([1] * count))
+    if not all(isinstance(each, (int, float)) and each >= 0 for each in values):
+        problem = "are not numbers of 0 or more"
+        raise SettingError("task.args.class_weights", given, problem, "[1, 3]")
+    return given
+
+
+def ordered(values: Iterable[str]) -> tuple[str, ...]:
+    """Values in the order of numbers, if all are numbers, else of the alphabet."""
+    given = sorted(values)
+    return tuple(sorted(given, key=float) if all(map(is_number, given)) else given)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some names in a message."""
+    shown = [visible(name)[:40] for name in names]
+    return ", ".join(shown[:_SHOWN]) + (
+        f" and {len(shown) - _SHOWN} more" if shown[_SHOWN:] else ""
+    )
