@@ -48,10 +48,8 @@ def _of_split(
         """The records with a wrong value, and these values."""
         found = tf.io.parse_example(records, spec)[check.feature]
         values, rows = found.flat_values, found.value_rowids()
-        if dtype == tf.string:
-            known = tf.not_equal(values, "")
-        else:
-            known = tf.equal(values, values)  # not so of NaN
+        # NaN does not equal itself.
+        known = values != "" if dtype == tf.string else tf.equal(values, values)
         values, rows = tf.boolean_mask(values, known), tf.boolean_mask(rows, known)
         is_wrong = ~check.accepts(values)
         return tf.boolean_mask(rows, is_wrong), tf.boolean_mask(values, is_wrong)

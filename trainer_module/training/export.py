@@ -242,9 +242,7 @@ def _compared(
     return tf.stack([tf.cast(task.comparison_weights(batch), dtype), *pair], axis=1)
 
 
-def _concrete(
-    function: Callable[..., Any], spec: Any
-) -> tf.types.experimental.ConcreteFunction:
+def _concrete(function: Callable[..., Any], spec: Any) -> tf.types.experimental.ConcreteFunction:
     """A function of one tensor, or of named ones under their safe names."""
     if not isinstance(spec, Mapping):
         return tf.function(function, autograph=False).get_concrete_function(spec)
