@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
-import yaml
 from support import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -101,7 +100,7 @@ def test_odd_names_dates_and_lists(tmp_path):
 
     width = {"tags": 3, "last prices": 4}
     columns = {}
-    for name, first in usual.items():
+    for name in usual:
         if name in width:
             absent = "" if name == "tags" else np.nan
             values = [[*row[name], *[absent] * (width[name] - len(row[name]))] for row in rows]
@@ -185,7 +184,7 @@ def test_windows_over_a_time_series(tmp_path):
         ]
         draw.shuffle(rows)
         writer.writerows(rows)
-    model, version, metrics = trained(tmp_path, "sales.yaml")
+    model, _, metrics = trained(tmp_path, "sales.yaml")
     assert metrics["r2"] > 0.95
     [examples] = (tmp_path / "out" / "pipeline_root" / "ExampleGen" / "examples").iterdir()
     days = {}

@@ -61,14 +61,14 @@ def inputs(
     """
     import keras
 
-    names = safe_names.distinct([*numeric, *categorical])
     return {
         name: keras.Input(
             (lengths.get(name, 1),),
-            name=names[name],
+            # Keras takes any name but one with a slash, and warns of another one than the key.
+            name=safe_names.safe(name) if "/" in name else name,
             dtype="int64" if name in categorical else "float32",
         )
-        for name in names
+        for name in (*numeric, *categorical)
     }
 
 

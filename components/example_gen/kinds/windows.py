@@ -43,9 +43,10 @@ class _Windows(NamedTuple):
     time_format: str | None
 
     @property
-    def names(self) -> list[str]:
-        """Columns that the files must have, with the arguments that name them."""
-        return [self.time, self.label, *self.series]
+    def named(self) -> list[tuple[str, str]]:
+        """Arguments, and the columns that they name."""
+        series = [("series", name) for name in self.series]
+        return [("time", self.time), ("label", self.label), *series]
 
 
 class WindowExecutor(BaseExampleGenExecutor):
@@ -171,7 +172,7 @@ class _Read(beam.PTransform):
         for path in columns.files(self._properties, self._pattern):
             executor, names = _format(path)
             executors[path] = executor
-            for argument, name in zip(("time", "label", *itertools.repeat("series")), given.names):
+            for argument, name in given.named:
                 if name not in names:
                     problem = f"is no column of {path}"
                     use = f"one of {', '.join(names)}"
