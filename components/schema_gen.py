@@ -60,11 +60,11 @@ class Executor(executor.Executor):
         used = json.loads(exec_properties.get("used") or "null")
         lists = json.loads(exec_properties.get("lists") or "[]")
         for feature in schema.feature:
-            if feature.name in lists:
+            is_unused = used is not None and feature.name not in used
+            if is_unused or feature.name in lists:
                 for field in ("shape", "value_count", "presence"):
                     feature.ClearField(field)
-            is_optional = feature.name in gaps or (used is not None and feature.name not in used)
-            if is_optional and feature.HasField("shape"):
+            elif feature.name in gaps and feature.HasField("shape"):
                 feature.value_count.min = feature.value_count.max = 1
                 feature.presence.ClearField("min_fraction")
             if feature.type == schema_pb2.INT:  # whose values StatisticsGen counted as texts

@@ -233,15 +233,16 @@ def observed(
                 counted = {split: {label: n for label, n in ranked.items() if label}}
             before = found[name]
             gaps = (present(feature)[1] + ranked.get("", 0), int(of_split.num_examples))
+            is_text = feature.type == _Type.STRING and ranked
             found[name] = before._replace(
+                kind="BYTES" if is_text else before.kind,
                 missing={**before.missing, split: gaps},
                 values={**before.values, **counted},
                 texts=(*before.texts, *(label for label in ranked if label)),
             )
         for name in found.keys() - set(map(name_of, of_split.features)):
-            count = int(of_split.num_examples)
-            gaps = {**found[name].missing, split: (count, count)}
-            found[name] = found[name]._replace(missing=gaps)
+            none = int(of_split.num_examples), int(of_split.num_examples)
+            found[name] = found[name]._replace(missing={**found[name].missing, split: none})
     return found
 
 
@@ -249,8 +250,11 @@ def unseen(observed: Mapping[str, Observed], names: Iterable[str], train: str) -
     """Values of other splits that the train split lacks, and how many examples have them."""
     found = []
     for name in names:
-        known = observed[name].values.get(train) if name in observed else None
-        for split, counts in observed[name].values.items() if known else ():
+        by_split = observed[name].values if name in observed else {}
+        known = by_split.get(train)
+        for split, counts in by_split.items():
+            if known is None:
+                break
             new = {label: count for label, count in counts.items() if label not in known}
             if new:
                 shown = ", ".join(f"{visible(each)} ({n:,})" for each, n in [*new.items()][:5])

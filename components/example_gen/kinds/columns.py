@@ -151,14 +151,13 @@ def _values(values: pa.Array, path: str, name: str) -> pa.Array:
         return values.cast(pa.int64())
     if types.is_date(kind):
         return values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    whole = "[ns" not in str(kind)  # otherwise, the rest of a microsecond is dropped
     if types.is_timestamp(kind):
-        return values.cast(pa.timestamp(MICROSECONDS, kind.tz), safe=kind.unit != "ns").cast(
-            pa.int64()
-        )
+        return values.cast(pa.timestamp(MICROSECONDS, kind.tz), safe=whole).cast(pa.int64())
     if types.is_time(kind):
-        return values.cast(pa.time64(MICROSECONDS), safe=kind.unit != "ns").cast(pa.int64())
+        return values.cast(pa.time64(MICROSECONDS), safe=whole).cast(pa.int64())
     if types.is_duration(kind):
-        return values.cast(pa.duration(MICROSECONDS), safe=kind.unit != "ns").cast(pa.int64())
+        return values.cast(pa.duration(MICROSECONDS), safe=whole).cast(pa.int64())
     if types.is_decimal(kind):
         if kind.scale <= 0:
             return values.cast(pa.int64())

@@ -20,7 +20,17 @@ MISSING = frozenset(("", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "?"
 """Cells without a value, in a column whose other cells are numbers. In a column of texts, all but
 the empty cell are texts."""
 
-_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"PK\x03\x04": (
+        "a ZIP archive or an Excel file",
+        "CSV: export the table, or unpack the archive",
+    ),
+    b"PAR1": ("Parquet", "data.example_gen: stagecraft.components.ParquetExampleGen"),
+    b"Obj\x01": ("Avro", "data.example_gen: stagecraft.components.AvroExampleGen"),
+}
+"""First bytes -> the kind of a file, and what works."""
+
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST = 1 << 27
 """Characters of a cell."""
@@ -47,9 +57,9 @@ def read(stream: IO[bytes], path: str) -> Rows:
     """
     magic = stream.read(4)
     stream.seek(0)
-    if magic.startswith(_ZIP):
-        use = "a CSV file: export the table, or unpack the archive"
-        raise _refused(path, "is a ZIP archive or an Excel file, not CSV", use)
+    if magic in _OTHERS:
+        kind, use = _OTHERS[magic]
+        raise _refused(path, f"is {kind}, not CSV", use, value=kind)
     if magic.startswith(_UTF_16):
         use = f"UTF-8: iconv -f UTF-16 -t UTF-8 {path}"
         raise _refused(path, "is UTF-16", use, value="UTF-16")

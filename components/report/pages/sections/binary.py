@@ -43,7 +43,8 @@ def show(report: ReportData) -> Content | None:
     named = f" ({report.task.class_names[1]})" if report.task.class_names else ""
     text = (
         f"From {formats.number(len(actual))} {report.task.noun} of the split eval. "
-        f"Positive{named}: {formats.percent(positive)}; mean predicted probability: {formats.percent(mean)}."
+        f"Positive{named}: {formats.percent(positive)}; mean predicted probability: "
+        f"{formats.percent(mean)}."
     )
     names = report.task.class_names or ("0", "1")
     return Content(text, charts, [matrix(actual, probability > 0.5, weight, names)])

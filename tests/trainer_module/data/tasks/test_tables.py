@@ -334,7 +334,7 @@ TEXTS = 'string_domain { name: "answer" value: "yes" value: "no" }'
 @pytest.mark.parametrize(
     ("kind", "positive", "use"),
     [
-        ("BYTES domain: 'answer'", "Yes", "one of yes, no"),
+        ("BYTES domain: 'answer'", "Yes", "one of no, yes"),
         ("BYTES string_domain { value: 'yes' }", "no", "one of yes"),
         ("FLOAT", "1", "a label of the type BYTES or INT"),
     ],

@@ -92,7 +92,7 @@ class BinaryClassification(Classifier):
     def _check_labels(self, found: Observed, known: Iterable[str] | None) -> None:
         if self.positive is None:
             return
-        use = f"one of {listed(known)}" if known else "a label of the type BYTES or INT"
+        use = f"one of {listed(ordered(known))}" if known else "a label of the type BYTES or INT"
         if found.kind == "FLOAT" or (known is not None and self.positive not in known):
             problem = f"is no value that the label {self.label} has in the train split"
             raise self._mismatch("positive", self.positive, problem, use)
@@ -123,8 +123,8 @@ class BinaryClassification(Classifier):
         logit = tf.cast(outputs[:, 0], tf.float32)
         class_id = tf.cast(logit > 0, tf.int64)
         found = {"logit": logit, "probability": tf.sigmoid(logit), "class_id": class_id}
-        if self.class_names not in (None, ("0", "1")):
-            found["class_name"] = tf.gather(tf.constant(list(self.class_names)), class_id)
+        if (names := self.class_names or ("0", "1")) != ("0", "1"):
+            found["class_name"] = tf.gather(tf.constant(list(names)), class_id)
         return found
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
@@ -143,7 +143,7 @@ class BinaryClassification(Classifier):
 
         if self.class_weights == (1.0, 1.0) or isinstance(self.class_weights, Mapping):
             return None  # names without classes: the model is not trained here
-        zero, one = self.class_weights
+        zero, one = self.class_weights or (1.0, 1.0)
         return zero + (one - zero) * tf.cast(targets, dtype)
 
     def metrics(self) -> Sequence[metric.Metric]:

@@ -125,12 +125,11 @@ class Classification(Classifier):
             if not wrong:
                 continue
             names = ordered({*values, *labels})
-            if self.label_vocabulary is not None:
-                setting, value, use = "label_vocabulary", listed(labels), str(list(names))
-            else:
-                setting, value, use = "num_classes", self._count, "no num_classes"
             problem = f"lacks {listed(wrong)}, which {self.label} has in the split {split}"
-            raise self._mismatch(setting, value, problem, use)
+            if self.label_vocabulary is not None:
+                use = str(list(names))
+                raise self._mismatch("label_vocabulary", listed(labels), problem, use)
+            raise self._mismatch("num_classes", self._count, problem, "no num_classes")
 
     def fitted(self, features: Mapping[str, Any]) -> Self:
         """See the base class; a copy with as many outputs as classes."""

@@ -203,9 +203,8 @@ def checked_weights(given: Any, count: int | None) -> ClassWeights | None:
     Raises:
         SettingError: a weight is no number of 0 or more, or there is another number of weights.
     """
-    if given is None or isinstance(given, Mapping):
-        values = [*(given or {}).values()]
-    else:
+    values: Sequence[Any] = [*given.values()] if isinstance(given, Mapping) else ()
+    if given is not None and not isinstance(given, Mapping):
         checks.of_type("task.args.class_weights", given, Sequence, "are no weights", "[1, 3]")
         given = values = tuple(given)
         count = count or len(given)

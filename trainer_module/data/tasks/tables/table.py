@@ -151,10 +151,12 @@ class Table(Task):
         return dict(self._arguments)
 
     def setting_of(self, feature: str) -> tuple[str, object]:
-        """The argument in ``task.args``."""
+        """The argument in ``task.args``; if several read the feature, one that needs a number."""
         if feature in (*self._labels, self.weight):
             return f"task.args.{'weight' if feature == self.weight else 'label'}", feature
-        key = next(key for key, each in self.columns.items() if feature in each.sources(key))
+        keys = [key for key, each in self.columns.items() if feature in each.sources(key)]
+        wrong = [key for key in keys if self.columns[key].sources(key)[feature]]
+        key = (wrong or keys)[0]
         kind = type(self.columns[key]).__name__.lower()
         return f"task.args.features.{key}", kind if key == feature else feature
 
