@@ -68,6 +68,12 @@ def parsed(setting: str, given: Mapping[str, FeatureColumn]) -> dict[str, Any]:
     for name, each in given.items():
         if not isinstance(each, (Indicator, Embedding)):
             found[name] = column(name, each)
+            if found[name].lengths(name):
+                problem, use = (
+                    "has several values, which Estimators do not take",
+                    "stagecraft.tables",
+                )
+                raise SettingError(f"{setting}: {name}", each, problem, use)
         elif isinstance(each.column, Categories):
             found[name] = each
         else:

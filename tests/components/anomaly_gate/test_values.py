@@ -7,6 +7,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from stagecraft.components.anomaly_gate import values
 from stagecraft.components.example_gen.sample import to_example
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.mismatches import Observed
 
 TYPES = statistics_pb2.FeatureNameStatistics
 
@@ -63,3 +64,31 @@ def test_values_of_lists(column, rows, setting, tmp_path):
 
 def test_a_feature_that_no_split_has(tmp_path):
     assert not found(tmp_path, {"other": {"kind": "date"}}, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("column", "setting", "use"),
+    [
+        ({"tags": "vocabulary"}, "task.args.features.tags", "kind: multi_hot or kind: sequence"),
+        ({"t": {"kind": "hashed", "source": "tags"}}, "task.args.features.t", None),
+        ({"tags": {"kind": "multi_hot", "of": "vocabulary"}}, None, None),
+        (
+            {"tags": {"kind": "sequence", "of": "date", "separator": ";"}},
+            "task.args.features.tags",
+            None,
+        ),
+        ({"x": "numeric"}, None, None),
+    ],
+)
+def test_a_list_in_a_column_of_one_value(column, setting, use):
+    task = registries.task("regression", {"features": column, "label": "y"})
+    observed = dict.fromkeys("xy", Observed("FLOAT")) | {"tags": Observed("BYTES", most=3)}
+    found = [*task.mismatches(observed)]
+    assert [each.setting for each in found] == [setting] * bool(setting)
+    assert not use or found[0].use == use
+
+
+def test_several_labels_in_another_task():
+    task = registries.task("regression", {"features": {"x": "numeric"}, "label": "y"})
+    [found] = task.mismatches({"x": Observed("FLOAT"), "y": Observed("FLOAT", most=2)})
+    assert (found.setting, found.use) == ("task.args.label", "task.name: multi_label")

@@ -127,7 +127,7 @@ def present(source: str, raw: Any) -> Any:
         )
     else:
         if raw.shape.rank and not raw.shape[1:].is_compatible_with([1] * (raw.shape.rank - 1)):
-            use = "kind: several or kind: sequence"
+            use = "kind: multi_hot or kind: sequence"
             raise UserError(f"{one}; use {use}", record=source, suggestion=use)
         if raw.dtype.is_integer:
             return raw

@@ -80,6 +80,8 @@ class MultiLabel(Table):
         super().__init__(
             features, label if is_one else _JOINED, weight, max(len(self.label_vocabulary), 1)
         )
+        if not is_one:
+            self.check_free(_JOINED, "becomes")
 
     @property
     def _labels(self) -> Sequence[str]:

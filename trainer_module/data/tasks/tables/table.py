@@ -163,7 +163,7 @@ class Table(Task):
     def mismatches(
         self, observed: Mapping[str, Observed], train: str = "train"
     ) -> Iterable[Mismatch]:
-        """Features that are missing, texts in place of numbers, a label or weight with gaps."""
+        """Features that are missing, texts in place of numbers, gaps in the label, lists."""
         yield from super().mismatches(observed, train)
         for name in dict.fromkeys(self._numbers):
             if name in observed and observed[name].kind not in NUMBERS:
@@ -171,6 +171,19 @@ class Table(Task):
         for name in self._required:
             if name in observed and (gap := _gap(observed[name])):
                 yield Mismatch(*self.setting_of(name), name, *gap)
+        single = {
+            source: f"features.{name}"
+            for name, each in self.columns.items()
+            if each.takes_gaps
+            for source in each.sources(name)
+        }
+        single |= {name: "label" if name in self._labels else "weight" for name in self._required}
+        uses = {"label": "task.name: multi_label", "weight": "a column of one value"}
+        for name, argument in single.items():
+            if name in observed and (most := observed[name].most) > 1:
+                problem = f"takes one value, but an example has {most:,} in the column {name!r}"
+                use = uses.get(argument, "kind: multi_hot or kind: sequence")
+                yield Mismatch(f"task.args.{argument}", name, name, problem, use)
 
     def _is_text(self, name: str, found: Observed) -> Mismatch:
         texts = [each for each in found.texts if not is_number(each)]
