@@ -69,11 +69,8 @@ def parsed(setting: str, given: Mapping[str, FeatureColumn]) -> dict[str, Any]:
         if not isinstance(each, (Indicator, Embedding)):
             found[name] = column(name, each)
             if found[name].lengths(name):
-                problem, use = (
-                    "has several values, which Estimators do not take",
-                    "stagecraft.tables",
-                )
-                raise SettingError(f"{setting}: {name}", each, problem, use)
+                problem = "has several values, which canned models do not take"
+                raise SettingError(f"{setting}: {name}", each, problem, "stagecraft.tables")
         elif isinstance(each.column, Categories):
             found[name] = each
         else:

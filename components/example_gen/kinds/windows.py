@@ -24,8 +24,10 @@ from tfx.types import standard_component_specs as specs
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.kinds import avro, checked_csv, columns, csv_rows, parquet
-from stagecraft.components.example_gen.named import ARGUMENTS
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+
+ARGUMENTS = "data.example_gen_args"
+"""The setting with the arguments of the component."""
 
 _KINDS = {"int64_list": None, "float_list": math.nan, "bytes_list": b""}
 """Kind of a feature -> the value that stands for a gap in a list; None: there is none."""

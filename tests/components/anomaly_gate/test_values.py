@@ -9,6 +9,7 @@ from stagecraft.components.example_gen.sample import to_example
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
 
+FEATURES = "task.args.features"
 TYPES = statistics_pb2.FeatureNameStatistics
 
 
@@ -29,7 +30,7 @@ def test_a_date_of_another_format(tmp_path):
     features = {"opened": {"kind": "date", "source": "opened on"}}
     rows = ["2024-01-31", "", [], "31.01.2024", "soon"]
     [mismatch] = found(tmp_path, features, rows)
-    assert mismatch.setting == "task.args.features.opened.format"
+    assert mismatch.setting == f"{FEATURES}.opened.format"
     assert (mismatch.value, mismatch.feature) == ("%Y-%m-%d", "opened on")
     assert mismatch.use == "%d.%m.%Y" and "31.01.2024" in mismatch.problem
 
@@ -59,7 +60,7 @@ def test_values_that_fit(column, rows, kind, tmp_path):
 )
 def test_values_of_lists(column, rows, setting, tmp_path):
     [mismatch] = found(tmp_path, {"opened on": column}, rows)
-    assert mismatch.setting == f"task.args.features.opened on.{setting}"
+    assert mismatch.setting == f"{FEATURES}.opened on.{setting}"
 
 
 def test_a_feature_that_no_split_has(tmp_path):

@@ -18,6 +18,7 @@ from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.models import registry
 
+FEATURES = "task.args.features"
 NAN = float("nan")
 PLAIN = Numeric(normalizer="none", missing_indicator=True)
 
@@ -84,7 +85,7 @@ def test_numbers_in_a_text():
         made(column, tf.constant(["1|one"]))
     [check] = column.value_checks("t")
     assert check.accepts(tf.constant(["1|2", "1|one", "|"])).numpy().tolist() == [True, False, True]
-    assert (check.feature, check.setting) == ("t", "task.args.features.t.separator")
+    assert (check.feature, check.setting) == ("t", f"{FEATURES}.t.separator")
 
 
 def test_checks_of_parts():
@@ -121,7 +122,7 @@ def test_yaml_names_the_kind_of_a_value():
     assert found == Sequence(of=Hashed(5))
     with pytest.raises(SettingError) as caught:
         columns.column("t", {"kind": "sequence", "of": "text"})
-    assert caught.value.setting == "task.args.features.t.of"
+    assert caught.value.setting == f"{FEATURES}.t.of"
 
 
 def test_lists_of_lists_are_refused():
