@@ -75,7 +75,12 @@ def fitted(
     task = settings.task.found
     if type(task).fitted is Task.fitted:
         return settings
-    return settings.fitted(_first(files, transform, 1, task)[0])
+
+    def vocabulary(name: str) -> Sequence[bytes]:
+        is_there = transform.vocabulary_file_by_name(name)
+        return transform.vocabulary_by_name(name) if is_there else ()
+
+    return settings.fitted(_first(files, transform, 1, task)[0], vocabulary)
 
 
 def of_first(

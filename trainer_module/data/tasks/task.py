@@ -218,11 +218,15 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """The task with what it must know of the train split: by default itself.
 
         Args:
             features: transformed, of the first example, ``[1, …]``.
+            vocabulary: the lines of a vocabulary that Transform wrote, by its name; none if there
+                is no such vocabulary.
         """
         return self
 

@@ -35,7 +35,7 @@ class BinaryClassification(Classifier):
     description = "one of two classes from columns of a table"
     monitor = "auc"
     report_sections = ("binary", "features")
-    label_dtype = "float32"
+    target_dtype = "float32"
 
     def __init__(
         self,
@@ -98,13 +98,11 @@ class BinaryClassification(Classifier):
             raise self._mismatch("positive", self.positive, problem, use)
 
     def to_label(self, raw: Any) -> Any:
-        """0 or 1, float32 ``[batch]``; without ``positive``, any other number is an error."""
+        """With ``positive``: 0 or 1, float32 ``[batch]``; otherwise see the base class."""
         import tensorflow as tf
 
         if self.positive is None:
-            numbers = super().to_label(raw)
-            # As an index, since an assertion would also run in a request without label.
-            return tf.gather([0.0, 1.0], tf.where(numbers == 1, 1, tf.where(numbers == 0, 0, 2)))
+            return super().to_label(raw)
         values = tf.reshape(raw, [-1])
         texts = values if values.dtype == tf.string else tf.as_string(values)
         return tf.cast(tf.equal(texts, self.positive), tf.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
@@ -131,17 +131,16 @@ class Classification(Classifier):
                 raise self._mismatch("label_vocabulary", listed(labels), problem, use)
             raise self._mismatch("num_classes", self._count, problem, "no num_classes")
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """See the base class; a copy with as many outputs as classes."""
-        found = super().fitted(features)
+        found = super().fitted(features, vocabulary)
         if found is self:
             if self._count is None and self._is_own:
-                raise SettingError(
-                    "task.args.num_classes",
-                    None,
-                    f"is needed, because Transform returns no feature {self._classes_feature}",
-                    "num_classes, or the features that the method preprocess of the task returns",
-                )
+                problem = "is needed, because Transform has no vocabulary of the label's classes"
+                use = "num_classes, or the features that the method preprocess of the task returns"
+                raise SettingError("task.args.num_classes", None, problem, use)
             return self
         found.num_classes = len(found.class_names or ())
         found.sample_arguments = found._arguments = {
@@ -151,7 +150,14 @@ class Classification(Classifier):
         return found
 
     def to_label(self, raw: Any) -> Any:
-        """The number of the class, int64 ``[batch]``; a label that is no class is an error."""
+        """With classes in the settings, the number of the class, int64 ``[batch]``.
+
+        A label that is none of these is an error. Otherwise see the base class.
+        """
+        import tensorflow as tf
+
+        if self._finds_classes("BYTES" if raw.dtype == tf.string else "INT"):
+            return super().to_label(raw)
         return class_numbers(raw, self.label, self.num_classes, self.label_vocabulary)
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:

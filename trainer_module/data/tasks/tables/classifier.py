@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
@@ -18,7 +18,7 @@ from stagecraft.trainer_module.data.tasks.mismatches import (
     Observed,
     is_number,
 )
-from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.columns import file_name, line, of_line
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
 if TYPE_CHECKING:
@@ -42,19 +42,10 @@ class Classifier(Table):
     """
 
     class_weights: ClassWeights | None = None
-    label_dtype = "int64"
-    """Of the transformed label."""
+    target_dtype = "int64"
 
-    def __init__(
-        self,
-        features: Mapping[str, Column | str | Mapping[str, Any]],
-        label: str,
-        weight: str | None = None,
-        outputs: int = 1,
-    ):
-        """Declares the columns; see :class:`Table`."""
-        super().__init__(features, label, weight, outputs)
-        self.check_free(self._classes_feature, "has classes in")
+    _keys: Sequence[int | float] | None = None
+    """The transformed label of each class, if Transform found the classes."""
 
     @property
     @abc.abstractmethod
@@ -80,11 +71,6 @@ class Classifier(Table):
         Raises:
             MismatchError: they are not the classes of this task.
         """
-
-    @property
-    def _classes_feature(self) -> str:
-        """The transformed feature with the classes: bytes ``[batch]``, a serialized tensor."""
-        return f"{self.label}_classes"
 
     @property
     def _numbers(self) -> list[str]:
@@ -132,43 +118,62 @@ class Classifier(Table):
     def _mismatch(self, setting: str, value: object, problem: str, use: str) -> MismatchError:
         return MismatchError([Mismatch(f"task.args.{setting}", value, self.label, problem, use)])
 
-    def targets(self, raw: Any) -> dict[str, Any]:
-        """The number of the class, -1 if it has none; and the classes."""
+    def to_label(self, raw: Any) -> Any:
+        """The transformed label of classes that the train split names, ``[batch]``.
+
+        A number remains as it is. A text becomes its place in a vocabulary, int64; -1: it has none.
+        The vocabulary is in the order of the alphabet, backwards, because all weights are equal: a
+        place must not change because another class became more frequent.
+        """
         import tensorflow as tf
+        import tensorflow_transform as tft
 
-        if not self._finds_classes("BYTES" if raw.dtype == tf.string else "INT"):
-            return super().targets(raw)
-        from stagecraft.trainer_module.data.tasks.tables import classes_in_transform
+        values = tf.reshape(raw, [-1])
+        is_text = values.dtype == tf.string
+        texts = line(values) if is_text else _as_text(values)
+        vocabulary = tft.vocabulary(
+            texts,
+            weights=tf.zeros_like(texts, tf.float32),
+            vocab_filename=self._vocabulary(is_text),
+        )
+        return tft.apply_vocabulary(texts, vocabulary, default_value=-1) if is_text else values
 
-        numbers, names = classes_in_transform.find(raw, self.classes)
-        return {
-            self.label: tf.cast(numbers, self.label_dtype),
-            self._classes_feature: tf.fill([tf.size(numbers)], names),
-        }
+    def _vocabulary(self, is_text: bool) -> str:
+        """Name of the vocabulary of the label."""
+        return file_name(f"{self.label}_{'texts' if is_text else 'numbers'}_of_classes")
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """A copy that knows the classes, if Transform found them."""
-        import tensorflow as tf
-
-        if self._classes_feature not in features:
-            return self
-        given = tf.io.parse_tensor(features[self._classes_feature][0], tf.string).numpy()
-        found = copy.copy(self)
-        found.class_names = tuple(name.decode(errors="replace") for name in given)
-        found.class_weights = self.weights_of(found.class_names)
-        return found
+        for is_text in (True, False):
+            lines = vocabulary(self._vocabulary(is_text))
+            if not lines:
+                continue
+            places = {of_line(each).decode(errors="replace"): n for n, each in enumerate(lines)}
+            found = copy.copy(self)
+            names = self.classes(places)
+            found.class_names = names
+            found.class_weights = self.weights_of(names)
+            keys = [places.get(name, len(lines)) for name in names]
+            found._keys = keys if is_text else [*map(_number, names)]
+            return found
+        return self
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """See the base class; an example without class has the weight 0."""
+        import numpy as np
         import tensorflow as tf
 
         batch = super().batch(features, weights)
-        if self.class_names is None or batch.targets is None or weights is None:
+        if self._keys is None or batch.targets is None:
             return batch
-        has_class = batch.targets >= 0
+        keys = np.array(self._keys, batch.targets.dtype.as_numpy_dtype)
+        equal = tf.cast(tf.equal(batch.targets[:, tf.newaxis], keys), tf.int32)
+        targets = tf.cast(tf.argmax(equal, axis=1), self.target_dtype)
+        has_class = tf.cast(tf.reduce_max(equal, axis=1), tf.float32)
         return batch._replace(
-            targets=tf.where(has_class, batch.targets, tf.zeros_like(batch.targets)),
-            weights=batch.weights * tf.cast(has_class, batch.weights.dtype),
+            targets=targets, weights=None if weights is None else batch.weights * has_class
         )
 
     def weights_of(self, names: Sequence[str]) -> Sequence[float] | None:
@@ -195,6 +200,19 @@ class Classifier(Table):
         """The classes, if they have names."""
         names = class_names or self.class_names
         return f"one of {len(names)} classes: {listed(names)}" if names else self.description
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def _as_text(numbers: Any) -> Any:
+    """Numbers as texts, whole ones without a fraction."""
+    import tensorflow as tf
+
+    if numbers.dtype.is_floating:
+        return tf.strings.as_string(numbers, shortest=True)
+    return tf.as_string(numbers)
 
 
 def checked_weights(given: Any, count: int | None) -> ClassWeights | None:

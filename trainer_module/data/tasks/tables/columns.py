@@ -185,7 +185,7 @@ class Vocabulary(Categories):
         import tensorflow_transform as tft
 
         return tft.compute_and_apply_vocabulary(
-            each(texts(raw), _line),
+            each(texts(raw), line),
             top_k=self.size,
             num_oov_buckets=self.oov,
             vocab_filename=safe_names.safe(name),
@@ -204,7 +204,7 @@ def of_line(line: bytes) -> bytes:
     return re.sub(rb"\\(.)", lambda found: _MEANT.get(found[1], found[1]), line)
 
 
-def _line(texts: Any) -> Any:
+def line(texts: Any) -> Any:
     """Texts as Transform writes them into a vocabulary file, which has a line for each."""
     import tensorflow as tf
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Self
@@ -69,7 +69,14 @@ class Regression(Table):
             raise SettingError("task.args.label_scale", label_scale, "is unknown", use)
         self.label_scale = label_scale
         self._scaling = Scaling()
-        self.check_free(self._scaling_feature, "is scaled with the help of")
+        if self._scaling_feature in (*self._inputs, *self._sources, weight):
+            raise SettingError(
+                "task.args.label",
+                label,
+                f"is scaled with the help of a feature {self._scaling_feature}, a name that is "
+                "taken",
+                "another name for that feature, or task.args.label_scale: none",
+            )
 
     @property
     def _scaling_feature(self) -> str:
@@ -105,7 +112,9 @@ class Regression(Table):
             result[self._scaling_feature] = tf.tile(scaling[tf.newaxis], [tf.size(label), 1])
         return result
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """A copy that knows how Transform scaled the label: not, without such a feature."""
         if self._scaling_feature not in features:
             return self

@@ -99,20 +99,6 @@ class Table(Task):
         if lengths:
             self._arguments["lengths"] = lengths
 
-    def check_free(self, feature: str, role: str) -> None:
-        """Refuses a label whose own transformed feature has the name of a column.
-
-        Args:
-            role: what the label has to do with the feature, a phrase such as ``has classes in``.
-        """
-        if feature in (*self._inputs, *self._sources, self.weight):
-            raise SettingError(
-                "task.args.label",
-                self.label,
-                f"{role} a feature {feature}, a name that is taken",
-                "another name for that feature",
-            )
-
     @property
     def code(self) -> tuple[str, ...]:
         """The task's module, and that of each column."""
@@ -302,18 +288,14 @@ class Table(Task):
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
-        result |= self.targets(self._raw_label(inputs))
+        result[self.label] = self.to_label(self._raw_label(inputs))
         if self.weight:
             result[self.weight] = _numbers(inputs[self.weight])
         return result
 
     def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
-        """What :meth:`targets` takes, from all raw features."""
+        """What :meth:`to_label` takes, from all raw features."""
         return inputs[self.label]
-
-    def targets(self, raw: Any) -> dict[str, Any]:
-        """The transformed label, and what Transform found out about it."""
-        return {self.label: self.to_label(raw)}
 
     def to_label(self, raw: Any) -> Any:
         """The label as float32 ``[batch]``."""
