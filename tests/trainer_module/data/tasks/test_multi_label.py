@@ -50,7 +50,7 @@ def test_the_constant_has_the_frequency_of_each_label():
 
 def test_labels_in_columns_of_their_own():
     assert NEWS.schema_features == ("x", "news", "sport", "science")
-    assert NEWS.features == ("x", "labels")
+    assert NEWS.features == ("x", "news + sport + science")
     raw = [tf.constant([[0], [1]]), tf.constant([1.0, 0.0]), tf.constant([1, 1])]
     assert NEWS.to_label(raw).numpy().tolist() == [[0, 1, 1], [1, 0, 1]]
     with pytest.raises(tf.errors.InvalidArgumentError):

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Nest
     from stagecraft.trainer_module.settings import TrainSettings
 
-_JOINED = "labels"
-"""The transformed feature with the labels of several raw features."""
-
 
 class MultiLabel(Table):
     """Binary cross entropy of a logit for each label."""
@@ -59,8 +56,9 @@ class MultiLabel(Table):
         Raises:
             SettingError: an argument is invalid.
         """
-        is_one = isinstance(label, str)
-        self._indicators: Sequence[str] = () if is_one else tuple(label)
+        self._indicators: Sequence[str] = () if isinstance(label, str) else tuple(label)
+        is_one = not self._indicators
+        joined = label if isinstance(label, str) else " + ".join(label)
         vocabulary = self._indicators if label_vocabulary is None else tuple(label_vocabulary)
         if is_one and label and not vocabulary:
             use = "label_vocabulary: [news, sport]"
@@ -77,11 +75,8 @@ class MultiLabel(Table):
             raise SettingError("task.args.separator", separator, problem, use)
         self.label_vocabulary = tuple(map(str, vocabulary))
         self._list = MultiHot(of=Vocabulary(), separator=separator)
-        super().__init__(
-            features, label if is_one else _JOINED, weight, max(len(self.label_vocabulary), 1)
-        )
-        if not is_one:
-            self.check_free(_JOINED, "becomes")
+        self._count = max(len(self.label_vocabulary), 1)
+        super().__init__(features, joined, weight, self._count)
 
     @property
     def _labels(self) -> Sequence[str]:
@@ -146,7 +141,7 @@ class MultiLabel(Table):
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """0 or 1."""
-        return draw.integers(0, 2, (count, self._arguments["outputs"]))
+        return draw.integers(0, 2, (count, self._count))
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits``, ``probabilities``, ``predicted`` (0 or 1), ``label_names``.
