@@ -32,7 +32,7 @@ class Executor(executor.Executor):
 
     TFDV counts NaN as a value, so that it requires one from each example; here a feature with NaN
     has gaps. TFDV also requires that each text of other data is one of the train split; here the
-    texts are only listed. An unused feature may have gaps.
+    texts are only listed. An unused feature may have gaps, and a list any length.
     """
 
     def Do(
@@ -58,8 +58,10 @@ class Executor(executor.Executor):
             if feature_statistics.nan_values(feature)
         }
         used = json.loads(exec_properties.get("used") or "null")
+        lists = json.loads(exec_properties.get("lists") or "[]")
         for feature in schema.feature:
-            if used is not None and feature.name not in used:
+            is_unused = used is not None and feature.name not in used
+            if is_unused or feature.name in lists:
                 for field in ("shape", "value_count", "presence"):
                     feature.ClearField(field)
             elif feature.name in gaps and feature.HasField("shape"):
@@ -82,6 +84,7 @@ class SchemaGenSpec(standard_component_specs.SchemaGenSpec):
     PARAMETERS = {
         **standard_component_specs.SchemaGenSpec.PARAMETERS,
         "used": component_spec.ExecutionParameter(type=str, optional=True),
+        "lists": component_spec.ExecutionParameter(type=str, optional=True),
         "code_fingerprint": component_spec.ExecutionParameter(type=str, optional=True),
     }
 
@@ -97,12 +100,14 @@ class SchemaGen(base_component.BaseComponent):
         statistics: types.BaseChannel,
         exclude_splits: Sequence[str] = (),
         used: Sequence[str] | None = None,
+        lists: Sequence[str] = (),
     ) -> None:
         """Connects the inputs.
 
         Args:
           exclude_splits: the splits that say nothing about the schema.
           used: features that are used; None: all.
+          lists: features with lists, which may be empty, and longer than those of the train split.
         """
         super().__init__(
             spec=SchemaGenSpec(
@@ -112,5 +117,6 @@ class SchemaGen(base_component.BaseComponent):
                 schema=types.Channel(type=standard_artifacts.Schema),
                 code_fingerprint=code_fingerprint(__name__),
                 **({} if used is None else {"used": json.dumps(sorted(used))}),
+                **({"lists": json.dumps(sorted(lists))} if lists else {}),
             )
         )

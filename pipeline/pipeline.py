@@ -142,6 +142,7 @@ def assemble(
             statistics=statistics_gen.outputs["statistics"],
             exclude_splits=splits[1:],
             used=task.schema_features if is_own else None,
+            lists=task.list_features if is_own else (),
         )
         if settings.schema_path is None
         else ImportSchema(schema_file=settings.schema_path)

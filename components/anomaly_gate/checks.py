@@ -239,6 +239,7 @@ def observed(
                 missing={**before.missing, split: gaps},
                 values={**before.values, **counted},
                 texts=(*before.texts, *(label for label in ranked if label)),
+                most=max(before.most, int(common(feature).max_num_values)),
             )
         for name in found.keys() - set(map(name_of, of_split.features)):
             none = int(of_split.num_examples), int(of_split.num_examples)

@@ -16,7 +16,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import FILE_NAME, UNSEEN, checks
+from stagecraft.components.anomaly_gate import FILE_NAME, UNSEEN, checks, values
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
@@ -91,6 +91,7 @@ class Executor(base_executor.BaseExecutor):
             train = exec_properties.get("train_split") or features.TRAIN
             observed = checks.observed(schema, wholes)
             mismatches = [*task.mismatches(observed, train)]
+            mismatches += values.mismatches(files, wholes, task.value_checks())
             absent = [name for name in needs if name not in known]
             mismatches += [missing("evaluate.slices", each, each, known) for each in absent]
             wrong = {mismatch.feature for mismatch in mismatches}

@@ -50,6 +50,7 @@ import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.common.errors import SettingError
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
@@ -59,7 +60,7 @@ from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PAT
 from stagecraft.trainer_module.optimization.loss.loss import Losses
 from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, views
+from stagecraft.trainer_module.training import assets, signature_names, views
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -111,13 +112,16 @@ def export(
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
-    signatures = _signatures(served, task, evaluate)
+    functions = _functions(served, task, evaluate)
+    signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
         except AssertionError:  # a table, or a variable that only the Keras layer tracks
             module.model = model  # stores all weights a second time
             tf.saved_model.save(module, str(aside), signatures=signatures)
+        named = {name: spec for name, (_, spec) in functions.items() if isinstance(spec, Mapping)}
+        signature_names.restore(aside, named)
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
@@ -167,9 +171,10 @@ def _served(
     )
 
 
-def _signatures(
+def _functions(
     served: Served, task: Task, evaluate: Callable[[Batch], Tensors]
-) -> dict[str, tf.types.experimental.ConcreteFunction]:
+) -> dict[str, tuple[Callable[..., Any], Any]]:
+    """The function of each signature, and the spec of its tensor or of its named tensors."""
     transform, raw_spec = served.transform, served.raw_spec
 
     # Functions, not methods: saved_model.save refuses a method with an input signature.
@@ -186,17 +191,14 @@ def _signatures(
         return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    functions = {
+    functions: dict[str, tuple[Callable[..., Any], Any]] = {
         "serving_default": (serving_default, examples),
         **task.plain_signatures(served),
         "transform_features": (transform_features, examples),
     }
     if task.class_label is None:
         functions["evaluation"] = (evaluation, examples)
-    return {
-        name: _concrete(tf.function(function, autograph=False), spec)
-        for name, (function, spec) in functions.items()
-    }
+    return functions
 
 
 def evaluated(
@@ -240,11 +242,21 @@ def _compared(
     return tf.stack([tf.cast(task.comparison_weights(batch), dtype), *pair], axis=1)
 
 
-def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:
-    """A function of one tensor, or of named ones."""
-    if isinstance(spec, Mapping):
-        return function.get_concrete_function(**spec)
-    return function.get_concrete_function(spec)
+def _concrete(function: Callable[..., Any], spec: Any) -> tf.types.experimental.ConcreteFunction:
+    """A function of one tensor, or of named ones under their safe names."""
+    if not isinstance(spec, Mapping):
+        return tf.function(function, autograph=False).get_concrete_function(spec)
+    names = safe_names.distinct(spec)
+
+    def renamed(**given: Any) -> Any:
+        return function(**{name: given[safe] for name, safe in names.items()})
+
+    renamed.__name__ = function.__name__
+    specs = {
+        safe: tf.TensorSpec(spec[name].shape, spec[name].dtype, name=safe)
+        for name, safe in names.items()
+    }
+    return tf.function(renamed, autograph=False).get_concrete_function(**specs)
 
 
 def check_keras_file(model: keras.Model) -> None:

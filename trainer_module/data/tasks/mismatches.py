@@ -36,6 +36,9 @@ class Observed(NamedTuple):
     texts: Sequence[str] = ()
     """Some texts, if there are any."""
 
+    most: int = 1
+    """Values that an example has at most; by statistics."""
+
 
 class Mismatch(NamedTuple):
     """A setting that does not fit the data."""

@@ -72,6 +72,13 @@ class Task(Entry):
     number_features: Sequence[str] = ()
     """Raw features that the model gets as numbers, so that they must be finite."""
 
+    list_features: Sequence[str] = ()
+    """Raw features with lists of any length."""
+
+    def value_checks(self) -> Sequence[Any]:
+        """Checks of raw values that AnomalyGate makes for the task: ``ValueCheck`` of tables."""
+        return ()
+
     schema_file: str | None = None
     """Path of the TFDV schema (text proto) of what :attr:`example_gen` or :meth:`sample` gives."""
 
@@ -197,7 +204,7 @@ class Task(Entry):
 
         Returns:
             A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
-            arguments, and a dictionary of their specs.
+            arguments, and a dictionary of their specs. An argument may have any name.
         """
         return {}
 

@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.text import visible
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.mismatches import (
     Mismatch,
@@ -18,7 +19,7 @@ from stagecraft.trainer_module.data.tasks.mismatches import (
     Observed,
     is_number,
 )
-from stagecraft.trainer_module.data.tasks.tables.columns import file_name, line, of_line
+from stagecraft.trainer_module.data.tasks.tables.columns import line, of_line
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Classifier(Table):
 
     def _vocabulary(self, is_text: bool) -> str:
         """Name of the vocabulary of the label."""
-        return file_name(f"{self.label}_{'texts' if is_text else 'numbers'}_of_classes")
+        return safe_names.safe(f"{self.label}_{'texts' if is_text else 'numbers'}_of_classes")
 
     def fitted(
         self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
