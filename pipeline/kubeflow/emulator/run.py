@@ -54,6 +54,10 @@ class _Dag:
             outer: the DAG that has the task.
         """
         self.inputs, self.step, self.outer = inputs, step, outer
+        self.top: _Dag = self if outer is None or (step and step.is_exit) else outer.top
+        """The root, or the exit handler that the DAG belongs to: a failure stops no other one."""
+        self.halted = False
+        """Of :attr:`top`: whether no step starts any more but exit handlers."""
         self.waiting = {task.name: task for task in tasks}
         self.states: dict[str, str] = {}  # of tasks that ended
         self.done = driver.Producers()
@@ -128,8 +132,6 @@ class Run:
         self._open = [_Dag(root, inputs, None, None)]
         self._on_event: OnEvent = lambda *event: None
         self.ended: dict[str, Ended] = {}
-        self._halted = False
-        """Whether no step starts any more but exit handlers."""
 
     def _all_steps(self, dag: Json, path: tuple[str, ...]) -> Iterator[specs.Step]:
         """The steps of a DAG, and those of its DAGs, with them."""
@@ -185,7 +187,7 @@ class Run:
             # It changes the state of no DAG: assessDAGPhase in Argo's dag.go.
             dag.states[step.name] = "done"
         elif ended.state in _FAILED:
-            self._halted = True
+            dag.top.halted = True
         if ended.outputs is not None:
             dag.done[_recorded(step)] = ended.outputs
         if not (step.is_dag and ended.state in _RAN):
@@ -216,7 +218,7 @@ class Run:
                 if dag.step and not (dag.waiting or inner or dag in busy):
                     assert dag.outer is not None
                     self._open.remove(dag)
-                    dag.outer.states[dag.step.name] = dag.state
+                    dag.outer.states[dag.step.name] = "done" if dag.step.is_exit else dag.state
                     if dag.state == "done":
                         dag.outer.done[dag.step.name] = dag.outputs()
                     changed = True
@@ -230,7 +232,7 @@ class Run:
         states = {dag.states.get(name) for name in dependencies(step.task)}
         if step.is_exit:
             return None if None in states else states <= _RAN | {"failed"}
-        if self._halted:
+        if dag.top.halted:
             return False
         if states <= _RAN:
             return True
@@ -238,7 +240,7 @@ class Run:
 
     def _omit(self, step: specs.Step, dag: _Dag) -> None:
         """Leaves out a step of which Argo makes a node ``Omitted``."""
-        if self._halted:
+        if dag.top.halted:
             del dag.waiting[step.name]
             dag.states[step.name] = "skipped"
             return

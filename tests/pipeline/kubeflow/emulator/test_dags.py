@@ -201,6 +201,20 @@ def test_an_exit_handler_that_fails(tmp_path):
     assert states(run) == {"work": "done", "bye": "failed"} and run.failed
 
 
+@pytest.mark.parametrize("program", [OK, FAIL])
+def test_an_exit_handler_with_steps_of_its_own(tmp_path, program):
+    """They run after a failure, too; one that fails stops those after it."""
+    what = spec(
+        {"work": FAIL, "mail": program, "tidy": OK},
+        {"work": task("work"), "mail": task("mail"), "tidy": task("tidy", after=("mail",))},
+    )
+    within(what, "bye", ["mail", "tidy"])
+    what["root"]["dag"]["tasks"]["bye"] = exits("bye", "work")
+    run = emulate(what, tmp_path)
+    mail = {"mail": "done", "tidy": "done"} if program == OK else {"mail": "failed"}
+    assert states(run) == {"work": "failed"} | mail
+
+
 def test_an_exit_handler_of_a_skipped_dag_does_not_run(tmp_path):
     what = spec(
         {"make": MAKE, "use": OK, "bye": OK},
