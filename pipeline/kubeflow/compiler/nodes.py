@@ -238,22 +238,17 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
             "{{$}}",
         ],
         task={
-            "inputs": copy.deepcopy(
-                {kind: specs.inputs(step, kind) for kind in ("parameters", "artifacts")}
-            ),
-            # Its condition reads artifacts, as that of the node.
+            # The artifacts of the node's condition, which is the condition of its driver, too.
             **copy.deepcopy(
                 {
                     key: step.task[key]
-                    for key in ("dependentTasks", "triggerPolicy")
+                    for key in ("inputs", "dependentTasks", "triggerPolicy")
                     if key in step.task
                 }
             ),
         },
         component={
-            "inputDefinitions": copy.deepcopy(
-                {"parameters": specs.parameters(step), "artifacts": specs.artifacts(step)}
-            ),
+            "inputDefinitions": copy.deepcopy(step.component.get("inputDefinitions", {})),
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )

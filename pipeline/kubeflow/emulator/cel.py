@@ -35,7 +35,11 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
         "in": lambda a, b: _contains(b, a),
     },
     {"+": lambda a, b: _sum(a, b), "-": lambda a, b: _arithmetic("-", a, b)},
-    {sign: (lambda a, b, sign=sign: _arithmetic(sign, a, b)) for sign in "*/%"},
+    {
+        "*": lambda a, b: _arithmetic("*", a, b),
+        "/": lambda a, b: _arithmetic("/", a, b),
+        "%": lambda a, b: _arithmetic("%", a, b),
+    },
 )
 """Operators of two values, from the weakest."""
 
@@ -134,6 +138,10 @@ class _Parser:
     def _applied(compute: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
         return lambda given: compute(left(given), right(given))
 
+    @staticmethod
+    def _field_of(whole: Value, name: str) -> Value:
+        return lambda given: _field(whole(given), name)
+
     def _unary(self) -> Value:
         if self._takes("!"):
             inner = self._unary()
@@ -151,7 +159,7 @@ class _Parser:
                 if self._takes("("):
                     value = self._call(name, [value, *self._arguments(")")])
                 else:
-                    value = self._applied(_field, value, lambda given, name=name: name)
+                    value = self._field_of(value, name)
             elif self._takes("["):
                 [index] = self._arguments("]")
                 value = self._applied(_item, value, index)
