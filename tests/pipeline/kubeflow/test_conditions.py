@@ -1,6 +1,7 @@
 """Pipelines with TFX's ``Cond`` and exit handlers: compiled, linted by the runner, and emulated."""
 
 import json
+import os
 import pathlib
 
 import exit_nodes
@@ -110,7 +111,7 @@ def test_what_no_exit_handler_can_be(tmp_path, handler):
 @pytest.mark.slow
 def test_they_run(tmp_path, monkeypatch):
     """A condition that holds, one that does not, and the handler, in the emulated backend."""
-    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent), prepend=os.pathsep)
     make = tiny_nodes.Make()
     with Cond(steps_of(make) == 30):
         copy = tiny_nodes.Copy(make.outputs["model"], 3)
