@@ -202,6 +202,7 @@ def _quality(
         slices=evaluation.slices,
         sampled=evaluation.sampled,
         comparison=evaluation.comparison,
+        at_thresholds=evaluation.at_thresholds,
     )
 
 

@@ -14,6 +14,11 @@ and those of the task. For pictures:
                          class_id       int64   [batch]
                          class_name     string  [batch]
 
+Without texts, and without the transform, so that TensorFlow Lite converts it; each dense input and
+each output that is a number:
+
+    serving_transformed  the model's inputs, transformed: "inputs", or by name -> the task's outputs
+
 For a task that is no classification by label (``Task.class_label``):
 
     evaluation           examples: string [batch], with targets ->
@@ -54,6 +59,7 @@ from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks.tables.table import arguments
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
@@ -112,7 +118,9 @@ def export(
     served = _served(call, loader.apply_transform_model, transform, task, schema_path)
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
-    functions = _functions(served, task, evaluate)
+    plain = task.in_float32()
+    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path)
+    functions = _functions(served, task, evaluate, _of_numbers(of_plain, plain))
     signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
         try:
@@ -171,10 +179,16 @@ def _served(
     )
 
 
+_EXAMPLES = tf.TensorSpec([None], tf.string, name="examples")
+
+Functions = dict[str, tuple[Callable[..., Any], Any]]
+"""Functions of one tensor and its spec, or of named ones and their specs, by signature."""
+
+
 def _functions(
-    served: Served, task: Task, evaluate: Callable[[Batch], Tensors]
-) -> dict[str, tuple[Callable[..., Any], Any]]:
-    """The function of each signature, and the spec of its tensor or of its named tensors."""
+    served: Served, task: Task, evaluate: Callable[[Batch], Tensors], more: Functions
+) -> Functions:
+    """The function of each signature; ``more``: functions besides those of each task."""
     transform, raw_spec = served.transform, served.raw_spec
 
     # Functions, not methods: saved_model.save refuses a method with an input signature.
@@ -190,15 +204,46 @@ def _functions(
         batch = task.batch(features, tf.ones(tf.shape(examples)))
         return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
-    examples = tf.TensorSpec([None], tf.string, name="examples")
-    functions: dict[str, tuple[Callable[..., Any], Any]] = {
-        "serving_default": (serving_default, examples),
+    functions: Functions = {
+        "serving_default": (serving_default, _EXAMPLES),
         **task.plain_signatures(served),
-        "transform_features": (transform_features, examples),
+        **more,
+        "transform_features": (transform_features, _EXAMPLES),
     }
     if task.class_label is None:
-        functions["evaluation"] = (evaluation, examples)
+        functions["evaluation"] = (evaluation, _EXAMPLES)
     return functions
+
+
+def _of_numbers(served: Served, task: Task) -> Functions:
+    """The signature ``serving_transformed``; none for a model with an input of text, or not dense.
+
+    Operations of texts and of parsing are in no TensorFlow Lite runtime without Flex.
+    """
+
+    def inputs(examples: tf.Tensor) -> Nest:
+        features = served.transform(task.parse_request(examples, served.raw_spec))
+        return task.batch(features, weights=None).inputs
+
+    traced = tf.function(inputs, autograph=False).get_concrete_function(_EXAMPLES)
+    structure = traced.structured_outputs
+    pairs = keras.tree.flatten_with_path(structure)
+    if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
+        return {}
+    specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
+    names = arguments(list(specs))
+
+    def serving_transformed(**tensors: tf.Tensor) -> Tensors:
+        given = {name: tensors[key] for key, name in names.items()}
+        packed = keras.tree.pack_sequence_as(structure, [given[name] for name in specs])
+        found = task.outputs(served.call(packed), served.schema_path)
+        return {name: value for name, value in found.items() if value.dtype != tf.string}
+
+    named = {
+        key: tf.TensorSpec(specs[name].shape, specs[name].dtype, name=key)
+        for key, name in names.items()
+    }
+    return {"serving_transformed": (serving_transformed, named)}
 
 
 def evaluated(

@@ -244,6 +244,13 @@ class Task(Entry):
         """
         return outputs, targets
 
+    def in_float32(self) -> Self:
+        """The task whose :meth:`own_unit` and :meth:`outputs` use no float64: by default itself.
+
+        TensorFlow Lite computes in float32 alone.
+        """
+        return self
+
     train_defaults: Mapping[str, Any] = MappingProxyType({})
     """Values of settings of ``train`` for which the user sets none, by name. Those of the learning
     rate belong to the optimizer: if the user sets it, they have no effect."""
