@@ -83,10 +83,11 @@ def moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     height, width, channels = pixels.shape[1:]
     if pixels.dtype == tf.uint16:  # int64 holds the squares of 12 bits of any number of pictures
-        mean, variance = moments(pixels // 16)
+        mean, variance = moments(tf.cast(pixels, tf.int32) // 16)
         return 16 * mean, 256 * variance
-    # Per image in int32, if it holds 255 ** 2 for each pixel; over the split in int64.
-    dtype = tf.int32 if 255**2 * height * width <= tf.int32.max else tf.int64
+    # Per image in int32, if it holds a square for each pixel; over the split in int64.
+    largest = 255 if pixels.dtype == tf.uint8 else 4095
+    dtype = tf.int32 if largest**2 * height * width <= tf.int32.max else tf.int64
     values = tf.cast(pixels, dtype)
     per_image = tf.concat(
         [
