@@ -59,7 +59,6 @@ from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
-from stagecraft.trainer_module.data.tasks.tables.table import arguments
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
@@ -231,19 +230,13 @@ def _of_numbers(served: Served, task: Task) -> Functions:
     if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
         return {}
     specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
-    names = arguments(list(specs))
 
     def serving_transformed(**tensors: tf.Tensor) -> Tensors:
-        given = {name: tensors[key] for key, name in names.items()}
-        packed = keras.tree.pack_sequence_as(structure, [given[name] for name in specs])
+        packed = keras.tree.pack_sequence_as(structure, [tensors[name] for name in specs])
         found = task.outputs(served.call(packed), served.schema_path)
         return {name: value for name, value in found.items() if value.dtype != tf.string}
 
-    named = {
-        key: tf.TensorSpec(specs[name].shape, specs[name].dtype, name=key)
-        for key, name in names.items()
-    }
-    return {"serving_transformed": (serving_transformed, named)}
+    return {"serving_transformed": (serving_transformed, specs)}
 
 
 def evaluated(
