@@ -108,7 +108,9 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
-    served = _served(call, loader.apply_transform_model, transform, task, schema_path)
+    served = _served(call, loader.apply_transform_model, transform, task, schema_path, model)
+    if resources := list(task.resources()):
+        module.task = resources
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
     signatures = _signatures(served, task, evaluate)
@@ -150,6 +152,7 @@ def _served(
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
+    model: keras.Model,
 ) -> Served:
     def in_own_unit(inputs: Nest) -> Nest:
         return task.own_unit(call(inputs), None)[0]
@@ -160,7 +163,13 @@ def _served(
 
     raw_spec = graph.raw_feature_spec()
     return Served(
-        predict, transform, in_own_unit, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+        predict,
+        transform,
+        in_own_unit,
+        raw_spec,
+        graph.vocabulary_by_name,
+        schema_path=schema_path,
+        model=model,
     )
 
 
