@@ -10,10 +10,11 @@ import difflib
 import functools
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError, said
@@ -133,7 +134,7 @@ def subclass(kind: type, backbone: type) -> Any:
 
 
 def check_arguments(
-    setting: str, kind: type, given: Mapping[str, Any], provided: Sequence[str] = ()
+    setting: str, kind: type, given: Mapping[str, Any], provided: Collection[str] = ()
 ) -> None:
     """Refuses arguments that a class does not take, and a lack of those that it needs.
 
@@ -144,12 +145,8 @@ def check_arguments(
     Raises:
         SettingError: as said.
     """
-    parameters = [
-        each
-        for each in inspect.signature(kind).parameters.values()
-        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    known = [each.name for each in parameters if each.name not in provided]
+    needed = parameters(kind)
+    known = [name for name in needed if name not in provided]
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -159,11 +156,27 @@ def check_arguments(
                 f"is not an argument of {kind.__name__}",
                 near[0] if near else f"one of {', '.join(known)}",
             )
-    for each in parameters:
-        if each.default is each.empty and each.name not in {*given, *provided}:
+    for name, is_needed in needed.items():
+        if is_needed and name not in {*given, *provided}:
             raise SettingError(
-                setting, dict(given), f"lack {each.name} of {kind.__name__}", f"{each.name}: VALUE"
+                setting, dict(given), f"lack {name} of {kind.__name__}", f"{name}: VALUE"
             )
+
+
+def parameters(kind: type) -> dict[str, bool]:
+    """Arguments of a class of KerasHub, and whether each is needed.
+
+    A class may pass on what it does not name, so that those of its base classes count.
+    """
+    found: dict[str, bool] = {}
+    for each in kind.__mro__:
+        if "__init__" not in vars(each) or not each.__module__.startswith(_PACKAGE):
+            continue
+        [_, *own] = inspect.signature(vars(each)["__init__"]).parameters.values()
+        named = [one for one in own if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        first = not found
+        found = {one.name: first and one.default is one.empty for one in named} | found
+    return found
 
 
 def made(setting: str, value: object, call: Callable[[], Any]) -> Any:
@@ -178,3 +191,41 @@ def made(setting: str, value: object, call: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # whatever KerasHub raises
         raise SettingError(setting, value, f"is refused by KerasHub: {said(error)}") from error
+
+
+def converter_files(setting: str, value: str, download: bool) -> Sequence[str]:
+    """The file of a preset's image converter; none if the preset is downloaded.
+
+    Raises:
+        SettingError: there is no such folder or file.
+    """
+    path = preset(setting, value, download)
+    if not os.path.isdir(path):
+        return ()
+    file = os.path.join(path, CONVERTER)
+    if not os.path.isfile(file):
+        use = "a folder that save_to_preset of an image model with a preprocessor wrote"
+        raise SettingError(setting, value, f"has no {CONVERTER}", use)
+    return (file,)
+
+
+def image_converter(value: str, download: bool) -> Any:
+    """The image converter of a preset: KerasHub's layer from uint8 pictures to a model's inputs.
+
+    Raises:
+        SettingError: KerasHub is missing, or cannot read the preset.
+    """
+    setting = "task.args.preset"
+    module = library(setting, value)
+    import keras
+
+    files = converter_files(setting, value, download)
+
+    def call() -> Any:
+        if files:
+            return keras.saving.deserialize_keras_object(
+                json.loads(pathlib.Path(*files).read_text())
+            )
+        return module.layers.ImageConverter.from_preset(value)
+
+    return made(setting, value, call)

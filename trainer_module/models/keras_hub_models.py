@@ -8,7 +8,6 @@ and pictures are preprocessed by the Transform graph, so that the model has no p
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import pathlib
@@ -63,11 +62,11 @@ def build(name: str, arguments: ModelArguments, given: Mapping[str, Any], task: 
     folder, backbone = _backbone(library, name, kind, own, arguments, task)
     head = _head(library, name, kind, type(backbone), arguments)
     if head is None:
-        hub.check_arguments(SETTING, type(backbone), rest, [*_parameters(type(backbone))])
+        hub.check_arguments(SETTING, type(backbone), rest, hub.parameters(type(backbone)))
         model = backbone
     else:
         model = _task(head, backbone, folder, rest, arguments, own)
-    if own.get("lora_rank"):
+    if own.keys() & {*LORA}:
         _add_lora(model, own)
     return model
 
@@ -142,7 +141,7 @@ def _configured(kind: Any, config: Any, arguments: ModelArguments) -> Any:
     if not isinstance(config, Mapping):
         use = "{num_layers: 2, hidden_dim: 64, …}"
         raise SettingError(_BACKBONE, config, "is not a mapping of arguments", use)
-    parameters = _parameters(kind)
+    parameters = hub.parameters(kind)
     sizes = {
         "vocabulary_size": arguments.get("vocabulary_size"),
         "image_shape": arguments.get("input_shape"),
@@ -154,10 +153,6 @@ def _configured(kind: Any, config: Any, arguments: ModelArguments) -> Any:
     }
     hub.check_arguments(_BACKBONE, kind, {**filled, **config})
     return hub.made(_BACKBONE, dict(config), lambda: kind(**filled, **config))
-
-
-def _parameters(kind: Any) -> list[str]:
-    return list(inspect.signature(kind).parameters)
 
 
 def _in_policy(backbone: Any) -> Any:
@@ -205,7 +200,7 @@ def _task(
     own: Mapping[str, Any],
 ) -> Any:
     """The backbone with its head."""
-    parameters = _parameters(kind)
+    parameters = hub.parameters(kind)
     provided = {"backbone": backbone, "preprocessor": None, "compile": False}
     classes = arguments.get("num_classes", arguments.get("outputs"))
     if "num_classes" in parameters and classes is not None:
@@ -253,7 +248,7 @@ def _stored(kind: type, folder: str | None) -> dict[str, Any]:
 def _add_lora(model: Any, own: Mapping[str, Any]) -> None:
     """Freezes the backbone, and adds trained low-rank updates to some of its kernels."""
     backbone = getattr(model, "backbone", model)
-    rank, targets = own["lora_rank"], own.get("lora_targets")
+    rank, targets = own.get("lora_rank"), own.get("lora_targets")
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
         setting = f"{SETTING}.lora_rank"
         raise SettingError(setting, rank, "is not a whole number of 1 or more", f"{setting}: 8")

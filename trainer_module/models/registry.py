@@ -148,9 +148,7 @@ def _build_users(
     return models
 
 
-def _call(
-    name: str, arguments: ModelArguments, given: _Given
-) -> keras.Model | list[keras.Model]:
+def _call(name: str, arguments: ModelArguments, given: _Given) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
     module_name = name.partition(":")[0]
     known = module_name in sys.modules

@@ -73,7 +73,7 @@ class TextClassification(Classification):
             use = "a folder that save_to_preset of KerasHub wrote"
             raise SettingError("task.args.preset", None, "is missing: texts need a tokenizer", use)
         texts = (text,) if isinstance(text, str) else tuple(text)
-        if not all(texts) or len({*texts}) < len(texts):
+        if not texts or not all(texts) or len({*texts}) < len(texts):
             problem = "is not a column, or several different ones"
             raise SettingError("task.args.text", text, problem, "the name of a column")
         self.preset, self.preset_download = preset, download
