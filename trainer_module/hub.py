@@ -29,6 +29,9 @@ INSTALL = "pip install 'tfx-stagecraft[hub]'"
 CONFIG, TOKENIZER, CONVERTER = "config.json", "tokenizer.json", "image_converter.json"
 """Files of a preset: the backbone's configuration, the tokenizer's, the image converter's."""
 
+TASK_WEIGHTS = "task.weights.h5"
+"""The file of a preset with the weights of the head."""
+
 
 def class_name(model: str) -> str | None:
     """The class that ``keras_hub:CLASS`` names; None: the model is none of KerasHub's."""
@@ -113,6 +116,23 @@ def preset(setting: str, value: str, download: bool) -> str:
         f"a folder that save_to_preset wrote; or {above}.download: true, to download a preset of "
         "this name",
     )
+
+
+def stored_task(kind: type, folder: str | None) -> dict[str, Any]:
+    """The arguments that a preset has for a task class; empty: it is of another class, or none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    file = pathlib.Path(folder or "", "task.json")
+    if folder is None or not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text())
+        config: dict[str, Any] = found["config"] if found["class_name"] == kind.__name__ else {}
+        return config
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: is no task of KerasHub: {error}", file=str(file)) from None
 
 
 @functools.cache

@@ -113,7 +113,8 @@ def fingerprints(
         task = registries.task(settings["task_name"], settings.get("task_args"))
         arguments = task.sample_arguments if arguments is None else arguments
         code_fingerprint(*code)  # refuses unknown names before building the model
-        given = mapping("train.model_args", settings.get("train_model_args"))
+        given = settings.get("train_model_args")
+        given = mapping("train.model_args", given) if isinstance(given, (str, dict)) else {}
         if arguments is not None:
             files = registry.files_read(model, arguments, task, given)
     result = {"code_fingerprint": code_fingerprint(*code, files=files)}

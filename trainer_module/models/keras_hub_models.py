@@ -7,21 +7,17 @@ and pictures are preprocessed by the Transform graph, so that the model has no p
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from keras.src.backend.common import stateless_scope
 
 from stagecraft.common.errors import SettingError, UserError, cleaned
 from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 
 SETTING = "train.model_args"
 _BACKBONE, _PRESET = f"{SETTING}.backbone", f"{SETTING}.preset"
@@ -84,7 +80,7 @@ def _backbone(
     if config is not None and value is not None:
         use = "one of them"
         raise SettingError(_BACKBONE, config, f"and {_PRESET}: {value} exclude each other", use)
-    wanted = kind if issubclass(kind, library.models.Backbone) else getattr(kind, "backbone_cls")
+    wanted = kind if issubclass(kind, library.models.Backbone) else kind.backbone_cls
     if config is not None:
         if wanted is None:
             raise SettingError(
@@ -206,7 +202,7 @@ def _task(
     if "num_classes" in parameters and classes is not None:
         provided["num_classes"] = classes
     hub.check_arguments(SETTING, kind, given, [*provided, "name"])
-    stored = _stored(kind, folder)
+    stored = hub.stored_task(kind, folder)
     kept = {
         name: value
         for name, value in stored.items()
@@ -221,28 +217,12 @@ def _task(
             "ends the model, but the loss and the exported model apply the softmax to logits",
             f"{SETTING}.activation: linear",
         )
-    weights = pathlib.Path(folder or "", _TASK_WEIGHTS)
+    weights = pathlib.Path(folder or "", hub.TASK_WEIGHTS)
     same = stored.get("num_classes", classes) == classes
     loads = own.get("load_weights") and not stateless_scope.in_stateless_scope()
     if loads and folder and stored and same and weights.is_file():
         hub.made(_PRESET, folder, lambda: model.load_task_weights(str(weights)))
     return model
-
-
-_TASK_WEIGHTS = "task.weights.h5"
-
-
-def _stored(kind: type, folder: str | None) -> dict[str, Any]:
-    """The arguments that a preset has for a class; empty: it is of another class."""
-    file = pathlib.Path(folder or "", "task.json")
-    if folder is None or not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text())
-        config: dict[str, Any] = found["config"] if found["class_name"] == kind.__name__ else {}
-        return config
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: is no task of KerasHub: {error}", file=str(file)) from None
 
 
 def _add_lora(model: Any, own: Mapping[str, Any]) -> None:
@@ -263,11 +243,6 @@ def _add_lora(model: Any, own: Mapping[str, Any]) -> None:
     if not any("lora_kernel" in weight.name for weight in model.trainable_weights):
         use = f"{SETTING}.lora_targets: some of {', '.join(sorted(names))}"
         raise SettingError(f"{SETTING}.lora_rank", rank, "finds no layer to adapt", use)
-
-
-def is_lora(path: str) -> bool:
-    """Whether a variable is a part of an adapter."""
-    return path.rpartition("/")[2].startswith("lora_kernel_")
 
 
 def check(name: str, model: Any, arguments: ModelArguments, task: Task) -> None:
@@ -301,31 +276,3 @@ def check(name: str, model: Any, arguments: ModelArguments, task: Task) -> None:
             value=name,
         ) from error
     task.check_outputs(name, outputs, arguments)
-
-
-def weights(folder: pathlib.Path, model: Any) -> dict[str, np.ndarray]:
-    """Variable path -> value, of a preset's folder: KerasHub's own, or safetensors.
-
-    Args:
-        model: for the weights; its class decides whether the head is read, too.
-
-    Raises:
-        InitialWeightsError: KerasHub cannot read the folder.
-    """
-    library = hub.library("train.initial_weights", str(folder))
-    stored = _stored(type(model), str(folder))
-    with _raising(folder), keras.device("cpu:0"):
-        # The names of layers without one count from the start, as those of the model did.
-        keras.utils.clear_session(free_memory=False)
-        read = library.models.Backbone.from_preset(str(folder))
-        if stored and (folder / _TASK_WEIGHTS).is_file():
-            read = type(model).from_preset(str(folder), preprocessor=None, compile=False)
-    return {variable.path: np.asarray(variable.value) for variable in read.weights}
-
-
-@contextlib.contextmanager
-def _raising(folder: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # whatever KerasHub, h5py or safetensors raise
-        raise InitialWeightsError(folder, f"cannot be read: {cleaned(str(error))}") from error

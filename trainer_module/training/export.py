@@ -189,7 +189,8 @@ def _signatures(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+        made = _one_by_one(evaluate, batch) if task.evaluates_singly else evaluate(batch)
+        return {**made, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     functions = {
@@ -203,6 +204,27 @@ def _signatures(
         name: _concrete(tf.function(function, autograph=False), spec)
         for name, (function, spec) in functions.items()
     }
+
+
+def _one_by_one(evaluate: Callable[[Batch], Tensors], batch: Batch) -> Tensors:
+    """``evaluate`` in the memory of one example: TFMA may call it with a thousand."""
+
+    def first(parts: Any) -> Tensors:
+        alone = Batch(*tf.nest.map_structure(lambda part: part[tf.newaxis], tuple(parts)))
+        return {name: value[0] for name, value in evaluate(alone).items()}
+
+    def spec(part: tf.Tensor) -> tf.TensorSpec:
+        return tf.TensorSpec(part.shape[1:], part.dtype)
+
+    specs = tf.nest.map_structure(spec, tuple(batch))
+    traced = tf.function(first, autograph=False).get_concrete_function(specs)
+    made = tf.nest.map_structure(
+        lambda one: tf.TensorSpec(one.shape, one.dtype), traced.structured_outputs
+    )
+    results: Tensors = tf.map_fn(
+        first, tuple(batch), fn_output_signature=made, parallel_iterations=1
+    )
+    return results
 
 
 def evaluated(

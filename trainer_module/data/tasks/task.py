@@ -106,6 +106,10 @@ class Task(Entry):
         """
         return ()
 
+    evaluates_singly: bool = False
+    """Whether the outputs for an example are so large that the exported model evaluates one
+    example after the other."""
+
     def resources(self) -> Sequence[Any]:
         """Objects of TensorFlow, such as tables, that :meth:`plain_signatures` use."""
         return ()

@@ -15,10 +15,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.trainer_module.checkpointing import checkpoint_files
-from stagecraft.trainer_module.models import keras_hub_models
 from stagecraft.trainer_module.models.initial_weights import (
     estimator_checkpoint,
     keras_file,
+    keras_hub_preset,
     meaning,
     source,
 )
@@ -96,7 +96,7 @@ def read(
     elif weights_source.kind is Kind.ESTIMATOR:
         weights = estimator_checkpoint.read(weights_source.path, variables)
     elif weights_source.kind is Kind.KERAS_HUB:
-        weights = keras_hub_models.weights(weights_source.path, model)
+        weights = keras_hub_preset.read(weights_source.path, model)
     else:
         weights = keras_file.read(weights_source, model)
     weights = {
@@ -107,7 +107,7 @@ def read(
     variables = {
         path: shape
         for path, shape in variables.items()
-        if path in weights or not keras_hub_models.is_lora(path)
+        if path in weights or not keras_hub_preset.is_adapter(path)
     }
     fitting = meaning.carried(
         weights_source.path,

@@ -12,8 +12,9 @@ from stagecraft.common.errors import UserError
 SETTING = "train.initial_weights"
 
 _KINDS = (
-    ".keras, .weights.h5, the folder of a preset of KerasHub, the checkpoint folder of a step (state.index, progress.json), the folder "
-    "of a pushed model (saved_model.pb), or the checkpoint of an Estimator (model.ckpt-1000)"
+    ".keras, .weights.h5, the folder of a preset of KerasHub, the checkpoint folder of a step "
+    "(state.index, progress.json), the folder of a pushed model (saved_model.pb), or the "
+    "checkpoint of an Estimator (model.ckpt-1000)"
 )
 
 

@@ -41,6 +41,7 @@ class CausalLM(LanguageModel):
     needs_schema = False
     is_table = True
     first_signature = "continue_text"
+    evaluates_singly = True
     ignored = -1
     train_defaults: Mapping[str, Any] = MappingProxyType(
         {

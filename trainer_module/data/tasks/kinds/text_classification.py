@@ -101,17 +101,28 @@ class TextClassification(Classification):
     knows_arguments = True
 
     @property
-    def _inputs(self) -> dict[str, int | None]:
-        return dict.fromkeys(self._tokens.inputs)
-
-    @property
-    def _arguments(self) -> ModelArguments:
+    def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
+        """``inputs``, ``length``, ``vocabulary_size`` and ``outputs``; imports KerasHub."""
         return {
             "inputs": self._tokens.inputs,
             "length": self._tokens.length,
             "vocabulary_size": self._tokens.vocabulary_size,
-            "outputs": self.num_classes,
+            "outputs": self._arguments["outputs"],
         }
+
+    @sample_arguments.setter
+    def sample_arguments(self, value: ModelArguments) -> None:
+        """A table sets the arguments of its columns, which are none of texts."""
+
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """See :attr:`sample_arguments`."""
+        super().model_arguments(schema_path)
+        return self.sample_arguments
+
+    @property
+    def features(self) -> Sequence[str]:
+        """The inputs, the label and the weight."""
+        return (*self._tokens.inputs, *super().features)
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """A dictionary: int32 ``[length]`` by name."""
@@ -121,10 +132,8 @@ class TextClassification(Classification):
         """Tokens as int32, as KerasHub declares them."""
         import tensorflow as tf
 
-        batch = super().batch(features, weights)
-        return batch._replace(
-            inputs={name: tf.cast(value, tf.int32) for name, value in batch.inputs.items()}
-        )
+        inputs = {name: tf.cast(features[name], tf.int32) for name in self._tokens.inputs}
+        return super().batch(features, weights)._replace(inputs=inputs)
 
     def noise(
         self, arguments: ModelArguments, count: int, draw: np.random.Generator

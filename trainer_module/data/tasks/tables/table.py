@@ -84,20 +84,11 @@ class Table(Task):
                     raise SettingError(f"task.args.{role}", name, problem, use)
                 taken.add(name)
             taken |= self.columns.keys() | self._sources.keys()
-        self._outputs = outputs
-
-    @property
-    def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
-        """``numeric``, ``categorical`` and ``outputs``."""
-        return self._arguments
-
-    @property
-    def _arguments(self) -> ModelArguments:
         inputs = self._inputs
-        return {
+        self.sample_arguments = self._arguments = {
             "numeric": tuple(name for name, ids in inputs.items() if ids is None),
             "categorical": {name: ids for name, ids in inputs.items() if ids is not None},
-            "outputs": self._outputs,
+            "outputs": outputs,
         }
 
     @property
