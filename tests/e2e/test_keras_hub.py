@@ -2,12 +2,15 @@
 
 import csv
 import json
+import os
 import pathlib
+import subprocess
 
 import hub_presets
 import pytest
 import tensorflow as tf
 from processes import ran
+from snippets import ROOT, snippets
 from support import STAGECRAFT, run
 
 from stagecraft.trainer_module.data.tasks.texts import sample
@@ -115,3 +118,23 @@ def test_emulated_on_kubeflow(kind, parallel, tmp_path):
     assert {step["state"] for step in summary["steps"].values()} == {"done"}
     bucket = tmp_path / "out/store/minio"
     answers(kind, bucket / summary["pushed"].removeprefix("minio://"))
+
+
+@pytest.mark.parametrize(
+    ("file", "parameters"), [("gemma.yaml", 2_506_172_416), ("llama.yaml", 8_030_261_248)]
+)
+def test_a_plan_of_a_large_model_has_no_weights(file, parameters, tmp_path):
+    page = ROOT / "docs" / "how-to" / "keras-hub.md"
+    [text] = [found.text for found in snippets(page.read_text()) if found.title == file]
+    (tmp_path / file).write_text(text)
+    words = ("plan", "--json", "--config", file, "--devices", "8xA100-80GB")
+    output = tmp_path / "plan.json"
+    with output.open("w") as stdout:
+        process = subprocess.Popen([STAGECRAFT, *words], cwd=tmp_path, stdout=stdout)
+        _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    assert usage.ru_maxrss * 1024 < 4e9
+    plan = json.loads(output.read_text().splitlines()[-1])
+    # An embedding that is also the head counts in the first and in the last stage.
+    assert sum(stage["parameters"] for stage in plan["stages"]) >= parameters
+    assert len(plan["stages"]) == 4 and plan["shards"] == 2
