@@ -46,7 +46,11 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.example_gen.kinds.parquet import (
         ParquetExampleGen as ParquetExampleGen,
     )
+    from stagecraft.components.example_gen.kinds.sequences import (
+        SequenceExampleGen as SequenceExampleGen,
+    )
     from stagecraft.components.example_gen.kinds.text import TextExampleGen as TextExampleGen
+    from stagecraft.components.example_gen.kinds.windows import WindowExampleGen as WindowExampleGen
     from stagecraft.components.fingerprints.code_fingerprint import (
         code_fingerprint as code_fingerprint,
     )

@@ -17,6 +17,9 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
     Numeric,
     Vocabulary,
 )
+from stagecraft.trainer_module.data.tasks.tables.dates import Date
+from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
+from stagecraft.trainer_module.data.tasks.tables.multi_label import MultiLabel
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 __all__ = [
@@ -25,10 +28,14 @@ __all__ = [
     "Classification",
     "Column",
     "Crossed",
+    "Date",
     "Hashed",
     "Identity",
     "Listed",
+    "MultiHot",
+    "MultiLabel",
     "Numeric",
     "Regression",
+    "Sequence",
     "Vocabulary",
 ]

@@ -109,11 +109,18 @@ def preprocessing(settings: PipelineSettings) -> tuple[str, dict[str, Any]]:
 
 
 def stats_options(task: Task) -> tfdv.StatsOptions | None:
-    """Options that tell TFDV which features hold images, whose values it then does not count."""
-    if not task.image_features:
-        return None
-    images = [
+    """Options for features that are not what their type says.
+
+    TFDV does not count the values of images. It counts each value of numbers that are names.
+    """
+    told = [
         schema_pb2.Feature(name=name, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain())
         for name in task.image_features
     ]
-    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=images))
+    told += [
+        schema_pb2.Feature(
+            name=name, type=schema_pb2.INT, int_domain=schema_pb2.IntDomain(is_categorical=True)
+        )
+        for name in task.categories
+    ]
+    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=told)) if told else None

@@ -136,8 +136,14 @@ def assemble(
     statistics_gen = nodes.add(
         StatisticsGen(examples=examples, stats_options=data.stats_options(task))
     )
+    is_own = settings.data.preprocessing_fn is None
     schema_node = nodes.add(
-        SchemaGen(statistics=statistics_gen.outputs["statistics"], exclude_splits=splits[1:])
+        SchemaGen(
+            statistics=statistics_gen.outputs["statistics"],
+            exclude_splits=splits[1:],
+            used=task.schema_features if is_own else None,
+            lists=task.list_features if is_own else (),
+        )
         if settings.schema_path is None
         else ImportSchema(schema_file=settings.schema_path)
     )
@@ -150,6 +156,9 @@ def assemble(
             pictures=set(features.ALL) <= set(task.schema_features) and not task.is_table,
             numbers=task.number_features,
             needs=settings.evaluate.slices,
+            task=settings.task,
+            train_split=splits[0],
+            inferred=settings.schema_path is None,
         )
     )
 

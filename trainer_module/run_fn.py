@@ -167,7 +167,7 @@ def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolv
     if not capabilities(settings.parallel.strategy).resolves:
         return automatic.Resolved(settings, None)
     topology.configure_devices(settings.parallel)
-    context = TrainingContext(fn_args, settings)
+    context = TrainingContext(fn_args, fitted(fn_args, settings))
     checkpoints = Checkpoints(context.checkpoints, writes=False)
     earlier = checkpoints.continued(settings.flat(), context.total)
     return automatic.resolved(settings, context.build_blank, earlier)

@@ -3,3 +3,6 @@
 FILE_NAME = "SchemaDiff.pb"
 """The file of its output. Name and layout (a folder per split) are ExampleValidator's, so that its
 tools can read it."""
+
+UNSEEN = "unseen_labels"
+"""The property of its output with labels that the train split lacks, as text."""

@@ -14,9 +14,12 @@ import numpy as np
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.feature_statistics import common, name_of, nan_values
+from stagecraft.common.text import visible
+from stagecraft.components.feature_statistics import common, name_of, nan_values, present
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data.tasks import mismatches
+from stagecraft.trainer_module.data.tasks.mismatches import Observed
 
 SIZE_CODE = 2**31
 """The size of a picture as one int64: ``height * SIZE_CODE + width``; 0: not decodable."""
@@ -214,8 +217,59 @@ _STEPS = 256
 """A range of fewer steps has rounding errors of more than 0.4 % of its deviation."""
 
 
-def report(findings: Sequence[Finding]) -> str:
-    """The message of the error that stops the pipeline; one paragraph."""
+def observed(
+    schema: schema_pb2.Schema, statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics]
+) -> dict[str, Observed]:
+    """The raw features, by the schema and by the statistics of each split."""
+    found = mismatches.of_schema(schema)
+    for split, of_split in statistics.items():
+        for feature in of_split.features:
+            name = name_of(feature)
+            if name not in found:
+                continue
+            texts, counted = feature.string_stats, {}
+            ranked = {each.label: int(each.sample_count) for each in texts.rank_histogram.buckets}
+            if feature.HasField("string_stats") and texts.unique == len(ranked):
+                counted = {split: {label: n for label, n in ranked.items() if label}}
+            before = found[name]
+            gaps = (present(feature)[1] + ranked.get("", 0), int(of_split.num_examples))
+            is_text = feature.type == _Type.STRING and ranked
+            found[name] = before._replace(
+                kind="BYTES" if is_text else before.kind,
+                missing={**before.missing, split: gaps},
+                values={**before.values, **counted},
+                texts=(*before.texts, *(label for label in ranked if label)),
+                most=max(before.most, int(common(feature).max_num_values)),
+            )
+        for name in found.keys() - set(map(name_of, of_split.features)):
+            none = int(of_split.num_examples), int(of_split.num_examples)
+            found[name] = found[name]._replace(missing={**found[name].missing, split: none})
+    return found
+
+
+def unseen(observed: Mapping[str, Observed], names: Iterable[str], train: str) -> str:
+    """Values of other splits that the train split lacks, and how many examples have them."""
+    found = []
+    for name in names:
+        by_split = observed[name].values if name in observed else {}
+        known = by_split.get(train)
+        for split, counts in by_split.items():
+            if known is None:
+                break
+            new = {label: count for label, count in counts.items() if label not in known}
+            if new:
+                shown = ", ".join(f"{visible(each)} ({n:,})" for each, n in [*new.items()][:5])
+                more = f" and {len(new) - 5} more" if len(new) > 5 else ""
+                found.append(f"{split}: {name} {shown}{more}")
+    return "; ".join(found)
+
+
+def report(findings: Sequence[Finding], inferred: bool = False) -> str:
+    """The message of the error that stops the pipeline; one paragraph.
+
+    Args:
+        inferred: whether the schema is, so that there is no file to edit.
+    """
     shown = findings[:_MOST_SHOWN]
     numbered = " ".join(f"({i}) {finding}" for i, finding in enumerate(shown, start=1))
     more = len(findings) - len(shown)
@@ -223,7 +277,13 @@ def report(findings: Sequence[Finding]) -> str:
     return (
         f"The data does not conform to its schema, {anomalies}: {numbered}"
         + (f" And {more} more." if more else "")
-        + " Correct the data. If the data is correct, edit the schema (ImportSchema's file)."
+        + " Correct the data. If the data is correct, "
+        + (
+            "write the schema to a file with 'stagecraft schema', edit it, and set "
+            "data.schema_file."
+            if inferred
+            else "edit the schema (ImportSchema's file)."
+        )
     )
 
 

@@ -11,6 +11,9 @@ from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.anomaly_gate import executor
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.schemas import features
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.settings import TaskSettings
 
 
 class AnomalyGateSpec(component_spec.ComponentSpec):
@@ -21,6 +24,9 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
         "pictures": component_spec.ExecutionParameter(type=int, optional=True),
         "needs": component_spec.ExecutionParameter(type=str, optional=True),
         "numbers": component_spec.ExecutionParameter(type=str, optional=True),
+        "task": component_spec.ExecutionParameter(type=str, optional=True),
+        "train_split": component_spec.ExecutionParameter(type=str, optional=True),
+        "inferred": component_spec.ExecutionParameter(type=int, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -37,7 +43,9 @@ class AnomalyGate(base_component.BaseComponent):
 
     Like ExampleValidator, it runs TFDV's validation of the statistics. It also checks every example
     for errors that statistics cannot show: the size of an image, labels out of range, and ids that
-    occur twice, within a split or across splits. NaN counts as a missing value. ExampleValidator
+    occur twice, within a split or across splits. NaN counts as a missing value. Texts in place of
+    numbers, a missing label, and labels that are no classes of the task are findings, too; a label
+    that the train split lacks is none, but its examples are counted. ExampleValidator
     only reports anomalies. This component raises, so that components that depend on its output
     ``anomalies`` do not run::
 
@@ -45,7 +53,8 @@ class AnomalyGate(base_component.BaseComponent):
         transform.add_upstream_node(gate)
 
     The output has ExampleValidator's layout, ``Split-NAME/SchemaDiff.pb``, and the custom property
-    ``anomalies``, which is 0.
+    ``anomalies``, which is 0. If there are labels that the train split lacks, it has the custom
+    property ``unseen_labels``, a text.
     """
 
     SPEC_CLASS = AnomalyGateSpec
@@ -59,6 +68,9 @@ class AnomalyGate(base_component.BaseComponent):
         pictures: bool = True,
         numbers: Sequence[str] = (),
         needs: Sequence[str] = (),
+        task: TaskSettings | None = None,
+        train_split: str = features.TRAIN,
+        inferred: bool = False,
     ) -> None:
         """Connects the inputs.
 
@@ -71,16 +83,24 @@ class AnomalyGate(base_component.BaseComponent):
             by more than some roundings of float32.
           needs: features that a later component reads by name, such as those of slices: the schema
             must have them.
+          task: the gate also lists all settings of this task that do not fit the data.
+          train_split: the split to train on.
+          inferred: whether SchemaGen inferred the schema, so that there is no file to edit.
         """
+        chosen = task.model_dump(mode="json", exclude_none=True) if task else None
+        code = registries.code({"task_name": task.name}) if task else []
         super().__init__(
             spec=AnomalyGateSpec(
                 examples=examples,
                 statistics=statistics,
                 schema=schema,
-                code_fingerprint=code_fingerprint(executor.__name__),
+                code_fingerprint=code_fingerprint(executor.__name__, *code),
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
                 **({} if pictures else {"pictures": 0}),
                 **({"numbers": json.dumps(sorted(numbers))} if numbers else {}),
                 **({"needs": json.dumps(sorted(needs))} if needs else {}),
+                **({"task": json.dumps(chosen)} if chosen else {}),
+                **({} if train_split == features.TRAIN else {"train_split": train_split}),
+                **({"inferred": 1} if inferred else {}),
             )
         )

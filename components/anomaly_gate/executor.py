@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_data_validation as tfdv
@@ -15,21 +16,37 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import FILE_NAME, checks
+from stagecraft.components.anomaly_gate import FILE_NAME, UNSEEN, checks, values
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
-from stagecraft.schemas import missing_features
+from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, MismatchError, missing
+from stagecraft.trainer_module.settings import TaskSettings
 
 Artifacts = dict[str, list[types.Artifact]]
 
 
 class AnomaliesError(UserError):
-    """The data does not conform to its schema."""
+    """The data does not conform to its schema, or to the settings."""
 
-    def __init__(self, findings: list[Finding]):
-        super().__init__(checks.report(findings), record=findings[0].feature)
-        self.findings = tuple(findings)
+    def __init__(
+        self,
+        findings: Sequence[Finding],
+        mismatches: Sequence[Mismatch] = (),
+        inferred: bool = False,
+    ):
+        """``inferred``: whether the schema is."""
+        texts = [checks.report(findings, inferred)] if findings else []
+        fields: dict[str, Any] = {"record": findings[0].feature} if findings else {}
+        if mismatches:
+            error = MismatchError(mismatches)
+            texts.insert(0, str(error).rstrip(".") + ".")
+            first = mismatches[0]
+            fields = {"setting": first.setting, "value": first.value, "suggestion": first.use}
+            fields["record"] = first.feature
+        super().__init__(" ".join(texts), **fields)
+        self.findings, self.mismatches = tuple(findings), tuple(mismatches)
 
 
 class Executor(base_executor.BaseExecutor):
@@ -46,12 +63,12 @@ class Executor(base_executor.BaseExecutor):
         schema_file = io_utils.get_only_uri_in_dir(schema_folder)
         schema = io_utils.SchemaReader().read(schema_file)
         checks.refuse_comparators(schema, schema_file)
-        missing_features.check(
-            schema_file,
-            (feature.name for feature in schema.feature),
-            json.loads(exec_properties.get("needs") or "[]"),
-            "use the name of a feature",
-        )
+        needs = json.loads(exec_properties.get("needs") or "[]")
+        known = [feature.name for feature in schema.feature]
+        chosen = exec_properties.get("task")
+        task = TaskSettings.model_validate_json(chosen).found if chosen else None
+        if task is None:
+            missing_features.check(schema_file, known, needs, "use the name of a feature")
 
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}
@@ -69,14 +86,28 @@ class Executor(base_executor.BaseExecutor):
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
             findings += checks.number_findings(split, wholes[split], schema, numbers)
         findings += duplicates(ids)
-        if findings:
+        mismatches, unseen = [], ""
+        if task is not None:
+            train = exec_properties.get("train_split") or features.TRAIN
+            observed = checks.observed(schema, wholes)
+            mismatches = [*task.mismatches(observed, train)]
+            mismatches += values.mismatches(files, wholes, task.value_checks())
+            absent = [name for name in needs if name not in known]
+            mismatches += [missing("evaluate.slices", each, each, known) for each in absent]
+            wrong = {mismatch.feature for mismatch in mismatches}
+            findings = [finding for finding in findings if finding.feature not in wrong]
+            unseen = checks.unseen(observed, task.categories, train)
+        if findings or mismatches:
             findings.sort(key=lambda finding: splits.index(finding.split))
-            raise AnomaliesError(findings)
+            inferred = bool(exec_properties.get("inferred"))
+            raise AnomaliesError(findings, mismatches, inferred)
 
         anomalies = artifact_utils.get_single_instance(output_dict["anomalies"])
         anomalies.split_names = artifact_utils.encode_split_names(splits)
         anomalies.span = statistics.span
         anomalies.set_int_custom_property("anomalies", 0)
+        if unseen:
+            anomalies.set_string_custom_property(UNSEEN, unseen)
         anomalies.set_json_value_custom_property("blessed", dict.fromkeys(splits, 1))
         for split, proto in validated.items():
             folder = artifact_utils.get_split_uri([anomalies], split)

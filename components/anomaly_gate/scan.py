@@ -63,7 +63,7 @@ def scan(
             of_file[file].add(int(file), int(start), batch)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         # TensorFlow raises UnicodeDecodeError if its message quotes a binary record.
-        raise _unreadable(error, files) from error
+        raise unreadable(error, files) from error
 
     findings = [
         _finding(split, rules[kind // len(_KINDS)], _KINDS[kind % len(_KINDS)], tally, kind, files)
@@ -130,14 +130,15 @@ def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
             lambda number, records: (file, number * _BATCH, check(records))
         )
 
-    compressions = [_compression(file) for file in files]
+    compressions = [compression(file) for file in files]
     numbered = (np.arange(len(files)), np.array(files, str), np.array(compressions, str))
     return tf.data.Dataset.from_tensor_slices(numbered).interleave(
         read, cycle_length=_PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
-def _compression(file: str) -> str:
+def compression(file: str) -> str:
+    """Of a file of TFRecords, by its name."""
     return "GZIP" if file.endswith(".gz") else ""
 
 
@@ -215,12 +216,13 @@ def _size_code(picture: bytes, channels: int) -> int:
     return int(height * SIZE_CODE + width)
 
 
-def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
+def unreadable(error: Exception, files: Sequence[str]) -> UserError:
+    """The error for files of which one cannot be read."""
     expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
         record = 0
         try:
-            for serialized in tf.data.TFRecordDataset(file, _compression(file)).as_numpy_iterator():
+            for serialized in tf.data.TFRecordDataset(file, compression(file)).as_numpy_iterator():
                 tf.train.Example.FromString(serialized)
                 record += 1
         except tf.errors.OpError as again:

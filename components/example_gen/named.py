@@ -11,14 +11,14 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from tfx.components import CsvExampleGen
+from tfx.components import CsvExampleGen, ImportExampleGen
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 from tfx.proto import example_gen_pb2
 
 from stagecraft.common.errors import SettingError, said
-from stagecraft.components.example_gen.kinds import checked_csv
+from stagecraft.components.example_gen.kinds import avro, checked_csv, parquet, sequences
 from stagecraft.components.example_gen.sample import fingerprint
 
 CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
@@ -26,10 +26,12 @@ CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
 _EXECUTOR, _CONFIG = "custom_executor_spec", "custom_config"
 _TFX_EXECUTORS = "tfx.components.example_gen.custom_executors."
 _LOSSY = {
-    f"{_TFX_EXECUTORS}parquet_executor": "stagecraft.components.ParquetExampleGen",
-    f"{_TFX_EXECUTORS}avro_executor": "stagecraft.components.AvroExampleGen",
+    f"{_TFX_EXECUTORS}parquet_executor": parquet.ParquetExecutor,
+    f"{_TFX_EXECUTORS}avro_executor": avro.AvroExecutor,
 }
-"""Modules of TFX's executors that write 0, False and empty texts as missing, and what does not."""
+"""Modules of TFX's executors that write 0, False and empty texts as missing -> what does not."""
+
+_SEQUENCES = "FORMAT_TF_SEQUENCE_EXAMPLE"
 
 _ENUMS = {
     "payload_format": example_gen_pb2.PayloadFormat,
@@ -57,6 +59,10 @@ def make(
     """
     kind = find(path)
     kind = checked_csv.CsvExampleGen if kind is CsvExampleGen else kind
+    if kind is ImportExampleGen and arguments.get("payload_format") == _SEQUENCES:
+        # The components after TFX's read no SequenceExamples.
+        arguments = {name: value for name, value in arguments.items() if name != "payload_format"}
+        kind = sequences.SequenceExampleGen
     known = _arguments(kind)
     for name in arguments:
         if name not in known:
@@ -71,7 +77,8 @@ def make(
     _check_splits(given, [split.name for split in splits.split_config.splits])
     if _EXECUTOR in given and _CONFIG in known:
         # TFX's cache key has the name of an executor, not its code.
-        given.setdefault(_CONFIG, fingerprint(str(arguments[_EXECUTOR])))
+        executor = given[_EXECUTOR].executor_class
+        given.setdefault(_CONFIG, fingerprint(f"{executor.__module__}:{executor.__qualname__}"))
     try:
         component: BaseComponent = kind(**given)
     except Exception as error:  # whatever the class raises
@@ -145,12 +152,12 @@ def find(path: str, setting: str = CLASS) -> Any:
 def _argument(kind: Any, name: str, value: Any) -> Any:
     if name == _EXECUTOR:
         executor = find(value, f"{ARGUMENTS}.{name}")
-        if use := next(
-            (_LOSSY[e.__module__] for e in executor.__mro__ if e.__module__ in _LOSSY), ""
-        ):
-            problem = "writes 0, False and empty texts as missing values"
-            use = f"data.example_gen: {use}, without {_EXECUTOR}"
+        base = next((each for each in executor.__mro__ if each.__module__ in _LOSSY), None)
+        if base is not None and base is not executor:
+            problem = "writes 0, False and empty texts as missing values, as its base does"
+            use = f"{base.__module__}.{base.__qualname__}, in whose place Stagecraft has its own"
             raise SettingError(f"{ARGUMENTS}.{name}", value, problem, use)
+        executor = executor if base is None else _LOSSY[base.__module__]
         is_beam = issubclass(executor, BaseBeamExecutor)
         return (BeamExecutorSpec if is_beam else ExecutorClassSpec)(executor)
     if name in _ENUMS and isinstance(value, str):

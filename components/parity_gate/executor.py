@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,14 @@ class Executor(base_executor.BaseExecutor):
         self, case: Case, input_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> list[Row]:
         schema = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["schema"]))
-        case = dataclasses.replace(case, settings=case.settings.resolved(schema))
+        split = exec_properties.get("compared_split") or features.TRAIN
+        files = _files(input_dict, split)
+        graph = tft.TFTransformOutput(artifact_utils.get_single_uri(input_dict["transform_graph"]))
+        settings = input_data.fitted(case.settings.resolved(schema), files, graph)
+        case = dataclasses.replace(case, settings=settings)
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
             data = pathlib.Path(folder) / "data.npz"
-            split = exec_properties.get("compared_split") or features.TRAIN
-            _save_batches(case, input_dict, split, data)
+            _save_batches(case, files, graph, data)
             check = Check(
                 data,
                 case.settings.task.found.model_arguments(schema),
@@ -76,14 +80,19 @@ class Executor(base_executor.BaseExecutor):
             return list(check.rows([case]))
 
 
-def _save_batches(case: Case, input_dict: Artifacts, split: str, path: pathlib.Path) -> None:
+def _files(input_dict: Artifacts, split: str) -> list[str]:
     (examples,) = input_dict["examples"]
     if split not in artifact_utils.decode_split_names(examples.split_names):
         raise UserError(f"{examples.uri}: the examples have no split {split!r}", file=examples.uri)
-    files = [os.path.join(artifact_utils.get_split_uri([examples], split), "*")]
+    return [os.path.join(artifact_utils.get_split_uri([examples], split), "*")]
+
+
+def _save_batches(
+    case: Case, files: Sequence[str], graph: tft.TFTransformOutput, path: pathlib.Path
+) -> None:
     dataset = input_data.train_dataset(
         files,
-        tft.TFTransformOutput(artifact_utils.get_single_uri(input_dict["transform_graph"])),
+        graph,
         case.settings.train,
         input_data.count_examples(files),
         task=case.settings.task.found,

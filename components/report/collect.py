@@ -39,7 +39,7 @@ from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 from stagecraft.trainer_module.training import record
-from stagecraft.trainer_module.training.assets import SAMPLES
+from stagecraft.trainer_module.training.assets import CLASSES, SAMPLES
 from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 ROLES = (
@@ -87,6 +87,9 @@ def collect(
     schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
     if schema_path and task and task.class_label is not None:
         names = tuple(map(visible, labels.class_names(schema_path)))
+    model = artifacts.get("model")
+    found = _asset(path_utils.serving_model_path(model.uri), CLASSES) if model else None
+    found = tuple(map(visible, found or ()))
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
     picture = labels.picture(schema_path) if schema_path else labels.Picture()
@@ -102,7 +105,7 @@ def collect(
         run_id=run_id,
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         class_names=names,
-        task=TaskSummary.of(task, schema_path, names) if task else TaskSummary(),
+        task=TaskSummary.of(task, schema_path, names, found) if task else TaskSummary(),
         quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
         pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,
@@ -130,7 +133,7 @@ def read_training(model_run: Artifact, model: Artifact | None) -> Training | Non
         curve=curve.read(points) if points else [],
         timeline=json.loads(spans) if spans else None,
         parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
-        samples=_samples(path_utils.serving_model_path(model.uri)) if model else {},
+        samples=_asset(path_utils.serving_model_path(model.uri), SAMPLES) or {} if model else {},
     )
 
 
@@ -155,9 +158,10 @@ def _task(settings: str, trained: Training | None) -> Task | None:
         return None
 
 
-def _samples(saved_model: str) -> dict[str, str]:
-    text = _text(saved_model, SAMPLES)
-    return dict(json.loads(text)) if text else {}
+def _asset(saved_model: str, name: str) -> Any:
+    """A JSON file of an export; None if there is none."""
+    text = _text(saved_model, name)
+    return json.loads(text) if text else None
 
 
 def _parameters(saved_model: str) -> int | None:
@@ -198,6 +202,7 @@ def _quality(
         slices=evaluation.slices,
         sampled=evaluation.sampled,
         comparison=evaluation.comparison,
+        at_thresholds=evaluation.at_thresholds,
     )
 
 

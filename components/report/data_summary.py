@@ -19,6 +19,7 @@ from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
+    AUGMENTATION,
     Augmented,
     DataSummary,
     FeatureStatistics,
@@ -35,9 +36,6 @@ STATISTICS = "FeatureStats.pb"
 
 _OVERALL = "All Examples"
 """TFDV's name of the statistics that are not those of a slice."""
-
-AUGMENTATION = "augmentation"
-"""The section with images of each class, of a task whose examples are images."""
 
 _SHOWN = 6  # images that are shown with their augmentations, each of another class
 Artifacts = Mapping[str, Artifact]

@@ -16,12 +16,16 @@ from stagecraft.components.evaluator.evaluation import (
     EXAMPLE_COUNT,
     Bounds,
     CalibrationBin,
+    Confusions,
     Mistake,
     Slice,
 )
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.training.monitoring.curve import Point
+
+AUGMENTATION = "augmentation"
+"""The section with images of each class, of a task whose examples are images."""
 
 _NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
 
@@ -64,6 +68,13 @@ class Quality:
     """Numbers of some examples, by name: see ``Task.sampled``."""
     comparison: str = ""
     """By how much the model is better than a constant, or is not; empty: it was not compared."""
+    at_thresholds: Sequence[Confusions] = ()
+    """Of a binary task, by threshold."""
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether examples have weights, by which the metrics count them."""
+        return any(weight != 1 for weight in self.sampled.get("weight", ()))
 
     @property
     def value(self) -> float:
@@ -184,18 +195,31 @@ class TaskSummary:
     higher_is_better: bool = True
     input_text: str = "tf.Examples"
     output_text: str = "unknown"
+    class_names: Sequence[str] = ()
+    """Of the classes that Transform found in a table."""
 
     @classmethod
     def of(
-        cls, task: Task, schema_path: str | None, class_names: Sequence[str] = ()
+        cls,
+        task: Task,
+        schema_path: str | None,
+        class_names: Sequence[str] = (),
+        found: Sequence[str] = (),
     ) -> TaskSummary:
-        """The summary of a task; ``schema_path``: None if the run has no schema yet."""
+        """The summary of a task.
+
+        Args:
+            schema_path: None if the run has no schema yet.
+            class_names: of the schema.
+            found: the classes that Transform found.
+        """
         return cls(
             noun=task.noun,
             sections=tuple(task.report_sections),
             higher_is_better=task.higher_is_better(task.monitor),
             input_text=task.input_text(schema_path) if schema_path else cls.input_text,
-            output_text=task.output_text(class_names),
+            output_text=task.output_text(class_names or found),
+            class_names=tuple(found),
         )
 
 

@@ -109,7 +109,7 @@ class ClassHead(Classification):
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
-            **_classes(ids, self.num_classes, self.label_vocabulary),
+            **_classes(ids, self.num_classes, self.class_names),
         }
 
 

@@ -68,6 +68,9 @@ def parsed(setting: str, given: Mapping[str, FeatureColumn]) -> dict[str, Any]:
     for name, each in given.items():
         if not isinstance(each, (Indicator, Embedding)):
             found[name] = column(name, each)
+            if found[name].lengths(name):
+                problem = "has several values, which canned models do not take"
+                raise SettingError(f"{setting}: {name}", each, problem, "stagecraft.tables")
         elif isinstance(each.column, Categories):
             found[name] = each
         else:

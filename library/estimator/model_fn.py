@@ -27,10 +27,14 @@ class Tensor(Column):
     """A raw feature as it is: ``[batch, *shape]``. Each example has all of its values."""
 
     needs_numbers = False
-    takes_gaps = False
 
     shape: Sequence[int] = ()
     dtype: str = "float32"
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Each example has all values."""
+        return False
 
     def inputs(self, name: str) -> Mapping[str, int | None]:
         """One input."""
@@ -162,11 +166,11 @@ class _Build:
     model_fn: Callable[..., Any]
     params: Mapping[str, Any]
 
-    def __call__(self, numeric: Sequence[str], categorical: Mapping[str, int], outputs: int) -> Any:
+    def __call__(self, outputs: int, **inputs: Any) -> Any:
         from stagecraft.estimator.model_fn_model import ModelFnModel
 
         task = self.task
-        specs = task.input_specs({"numeric": numeric, "categorical": categorical})
+        specs = task.input_specs(inputs)
         names = tuple(task.metric_modes)
         return ModelFnModel(self.model_fn, self.params, task.label, names, specs)
 

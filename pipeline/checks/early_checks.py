@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module import hub, registries
+from stagecraft.trainer_module.data.tasks import mismatches
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
 
@@ -42,11 +48,112 @@ def check_data(settings: PipelineSettings) -> None:
             value=source,
             file=path,
         )
+    if generator == "named":
+        check_columns(settings, path)
     if generator != "cifar":
         return
     from stagecraft.components.example_gen.archives import archive  # and numpy
 
     archive.check_kind(path)
+
+
+def check_columns(settings: PipelineSettings, source: str) -> None:
+    """Refuses settings that name columns which a table lacks.
+
+    Args:
+        source: a local path.
+
+    Raises:
+        UserError: the path has characters of patterns, or a file is no table.
+        MismatchError: as said.
+    """
+    if found := [each for each in "*?[]{}" if each in source]:
+        raise UserError(
+            f"data.source: {source}: has {' '.join(found)}, which TFX takes for a pattern of "
+            "files; rename the file or folder",
+            setting="data.source",
+            value=source,
+            file=source,
+            suggestion="a name without " + " ".join(found),
+        )
+    data, task = settings.data, settings.task.found
+    file = _first_file(source, data.example_gen_args)
+    names = file and _column_names(str(data.example_gen), file)
+    if not file or names is None:
+        return
+    known = {name: mismatches.Observed("") for name in names if name}
+    wanted = {name: ("evaluate.slices", name) for name in settings.evaluate.slices}
+    wanted |= {name: task.setting_of(name) for name in task.schema_features}
+    absent = [
+        mismatches.missing(setting, value, name, known)
+        for name, (setting, value) in wanted.items()
+        if name not in known
+    ]
+    if absent:
+        raise mismatches.MismatchError(absent, file)
+
+
+def _first_file(source: str, arguments: Mapping[str, Any]) -> str | None:
+    """The first file that an ExampleGen reads; None: this is not known yet.
+
+    Raises:
+        UserError: there is none.
+    """
+    if os.path.isfile(source):
+        return source
+    splits = (arguments.get("input_config") or {}).get("splits") or [{"pattern": "*"}]
+    pattern = os.path.join(source, str(splits[0].get("pattern", "*")))
+    if "{" in pattern:  # a span or a version
+        return None
+    files = [path for path in sorted(glob.glob(pattern)) if os.path.isfile(path)]
+    if not files:
+        use = "a folder with files of data"
+        raise UserError(
+            f"data.source: {source}: no file has the name {pattern}; use {use}",
+            setting="data.source",
+            value=source,
+            file=pattern,
+            suggestion=use,
+        )
+    return files[0]
+
+
+def _column_names(example_gen: str, file: str) -> list[str] | None:
+    """The columns of a file; None: they are unknown.
+
+    Raises:
+        UserError: the file is of another kind.
+    """
+    name = re.split("[.:]", example_gen)[-1]
+    if name == "ImportExampleGen":
+        _check_records(file)
+    if name in ("CsvExampleGen", "PackagedCsvExampleGen"):
+        from stagecraft.components.example_gen.kinds import csv_rows
+
+        return csv_rows.header(file)
+    if name == "ParquetExampleGen":
+        import pyarrow.parquet
+
+        with contextlib.suppress(OSError, ValueError):  # ParquetExampleGen says it better
+            return list(pyarrow.parquet.read_schema(file).names)
+    return None
+
+
+def _check_records(file: str) -> None:
+    """Refuses a file that does not begin with the length of a record."""
+    with open(file, "rb") as stream:
+        start = stream.read(12)
+    is_packed = start[:2] == b"\x1f\x8b"
+    # tensorflow/core/lib/io/record_writer.h: length, its checksum, the record, its checksum.
+    is_record = len(start) == 12 and int.from_bytes(start[:8], "little") + 16 <= os.path.getsize(
+        file
+    )
+    if is_record or (is_packed and file.endswith(".gz")):
+        return
+    problem, use = "is no TFRecord file", "CsvExampleGen or ParquetExampleGen for other files"
+    if is_packed:
+        problem, use = "is compressed with gzip, but its name does not say so", f"{file}.gz"
+    raise UserError(f"{file}: {problem}; use {use}", file=file, suggestion=use)
 
 
 def check_schema(settings: PipelineSettings) -> None:

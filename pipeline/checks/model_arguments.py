@@ -17,5 +17,6 @@ def find(settings: PipelineSettings) -> ModelArguments:
         arguments = task.sample_arguments
         assert arguments is not None, "the settings refuse this"
         return arguments
-    labels.check_features(schema, task.schema_features)
+    if not task.is_table:  # which lists all that does not fit
+        labels.check_features(schema, task.schema_features)
     return task.model_arguments(schema)

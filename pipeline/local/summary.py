@@ -14,6 +14,7 @@ from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.anomaly_gate import UNSEEN
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     IMAGES,
@@ -75,6 +76,13 @@ def _of_evaluator(artifacts: Artifacts) -> str:
     return verdict if value is None else f"{found.monitor} {short(value)}, {verdict}"
 
 
+def _of_anomaly_gate(artifacts: Artifacts) -> str:
+    anomalies = artifacts["anomalies"][0]
+    found = f"{anomalies.get_int_custom_property('anomalies')} anomalies"
+    unseen = anomalies.get_string_custom_property(UNSEEN)
+    return f"{found}; labels that only other splits than train have: {unseen}" if unseen else found
+
+
 def _of_pusher(artifacts: Artifacts) -> str:
     if not (folder := pushed_to(artifacts)):
         return "not pushed"
@@ -86,9 +94,7 @@ def _of_pusher(artifacts: Artifacts) -> str:
 FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
     EXAMPLE_GEN: _of_examples,
     ANY_EXAMPLE_GEN: _of_examples,
-    "AnomalyGate": lambda artifacts: (
-        f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
-    ),
+    "AnomalyGate": _of_anomaly_gate,
     "ParityGate": lambda artifacts: artifacts["report"][0].get_string_custom_property("verdict"),
     nodes.TRAINER: _of_trainer,
     nodes.BASELINE: lambda artifacts: f"model {artifacts['model'][0].id}",

@@ -18,7 +18,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files, mixing as mixing_data
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 if typing.TYPE_CHECKING:
     import tensorflow_transform as tft  # imports Beam, which takes seconds
@@ -68,11 +68,19 @@ def first(
     return task.batch(features, tf.ones([found]))
 
 
-def first_features(
-    files: Sequence[str], transform: tft.TFTransformOutput, task: Task
-) -> dict[str, tf.Tensor]:
-    """The transformed features of the first example, ``[1, …]``."""
-    return _first(files, transform, 1, task)[0]
+def fitted(
+    settings: TrainingSettings, files: Sequence[str], transform: tft.TFTransformOutput
+) -> TrainingSettings:
+    """The settings with a task that knows what Transform found; ``files``: of the train split."""
+    task = settings.task.found
+    if type(task).fitted is Task.fitted:
+        return settings
+
+    def vocabulary(name: str) -> Sequence[bytes]:
+        is_there = transform.vocabulary_file_by_name(name)
+        return transform.vocabulary_by_name(name) if is_there else ()
+
+    return settings.fitted(_first(files, transform, 1, task)[0], vocabulary)
 
 
 def of_first(

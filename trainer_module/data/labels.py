@@ -86,18 +86,6 @@ def check_names(schema_path: str, count: int, setting: str) -> None:
         )
 
 
-def texts(schema_path: str, name: str) -> Sequence[str] | None:
-    """The texts that a feature may have, none for a FLOAT; None: the schema does not say it."""
-    schema = read(schema_path)
-    feature = next(each for each in schema.feature if each.name == name)
-    if feature.type == schema_pb2.FLOAT:
-        return []
-    domains = [each for each in schema.string_domain if each.name == feature.domain]
-    if feature.HasField("string_domain"):
-        domains = [feature.string_domain]
-    return list(domains[0].value) if domains else None
-
-
 class Picture(NamedTuple):
     """The feature ``image`` as the schema describes it."""
 

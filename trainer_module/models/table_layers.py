@@ -5,9 +5,14 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.models.family import ModelFamily
+
+NONE: Mapping[str, int] = MappingProxyType({})
+"""Lengths where each input has one value."""
 
 
 class DeepFamily(ModelFamily):
@@ -23,13 +28,14 @@ class DeepFamily(ModelFamily):
         numeric: Sequence[str],
         categorical: Mapping[str, int],
         outputs: int,
+        lengths: Mapping[str, int] = NONE,
         *,
         units: Sequence[int],
     ) -> Any:
         """Builds the model."""
         import keras
 
-        given = inputs(numeric, categorical)
+        given = inputs(numeric, categorical, lengths)
         result = self.result(given, numeric, categorical, units, outputs)
         return keras.Model(given, result, name=self.name)
 
@@ -45,29 +51,44 @@ class DeepFamily(ModelFamily):
         """The model's symbolic output ``[batch, outputs]``, from inputs by name."""
 
 
-def inputs(numeric: Sequence[str], categorical: Mapping[str, int]) -> dict[str, Any]:
-    """Symbolic inputs ``[batch, 1]`` by name: float32, and int64 for categories."""
+def inputs(
+    numeric: Sequence[str], categorical: Mapping[str, int], lengths: Mapping[str, int] = NONE
+) -> dict[str, Any]:
+    """Symbolic inputs by name: float32, and int64 for categories.
+
+    Args:
+        lengths: of the inputs ``[batch, length]``; the others are ``[batch, 1]``.
+    """
     import keras
 
-    numbers = {name: keras.Input((1,), name=name) for name in numeric}
-    ids = {name: keras.Input((1,), name=name, dtype="int64") for name in categorical}
-    return numbers | ids
+    return {
+        name: keras.Input(
+            (lengths.get(name, 1),),
+            # Keras takes any name but one with a slash, and warns of another one than the key.
+            name=safe_names.safe(name) if "/" in name else name,
+            dtype="int64" if name in categorical else "float32",
+        )
+        for name in (*numeric, *categorical)
+    }
 
 
 def linear(
     given: Mapping[str, Any], numeric: Sequence[str], categorical: Mapping[str, int], outputs: int
 ) -> Any:
-    """A linear function of the numbers, and a weight for each category: ``[batch, outputs]``."""
+    """A linear function of the numbers, and a weight for each category: ``[batch, outputs]``.
+
+    Of several ids, it is the mean of their weights.
+    """
     from keras import layers
 
-    terms = [
-        layers.Flatten(name=free(f"flat_weight_{name}", given))(
-            layers.Embedding(
-                ids, outputs, embeddings_initializer="zeros", name=free(f"weight_{name}", given)
-            )(given[name])
-        )
-        for name, ids in categorical.items()
-    ]
+    terms = []
+    for name, ids in categorical.items():
+        weights = layers.Embedding(
+            ids, outputs, embeddings_initializer="zeros", name=free(f"weight_{name}", given)
+        )(given[name])
+        is_single = given[name].shape[1] == 1
+        flat = layers.Flatten if is_single else layers.GlobalAveragePooling1D
+        terms.append(flat(name=free(f"flat_weight_{name}", given))(weights))
     if numeric:
         numbers = _joined([given[name] for name in numeric], free("numbers", given))
         name = free("linear", given)
@@ -104,12 +125,10 @@ def deep(
 
 
 def free(name: str, given: Mapping[str, Any]) -> str:
-    """A layer's name that no input has, of characters that TensorFlow allows in a scope.
-
-    A column may have any name.
-    """
-    name = re.sub(r"[^\w.>-]", lambda found: f".{ord(found[0]):x}.", name, flags=re.ASCII)
-    while name in given:
+    """A layer's name that no input has; a column may have any name."""
+    name = safe_names.safe(name)
+    taken = {each.name for each in given.values()}
+    while name in taken:
         name += "_"
     return name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -137,9 +137,11 @@ class TrainingSettings(Settings):
         """A copy whose task needs no schema for its loss."""
         return self.model_copy(update={"task": self.task.resolved(schema_path)})
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
-        """A copy whose task knows what Transform found; ``features``: see ``Task.fitted``."""
-        return self.model_copy(update={"task": self.task.fitted(features)})
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
+        """A copy whose task knows what Transform found; the arguments: see ``Task.fitted``."""
+        return self.model_copy(update={"task": self.task.fitted(features, vocabulary)})
 
     @property
     def definite(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -50,10 +50,12 @@ class TaskSettings(Settings):
 
     _fitted: Any = PrivateAttr(None)
 
-    def fitted(self, features: Mapping[str, Any]) -> TaskSettings:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> TaskSettings:
         """The settings with what the data says, see ``Task.fitted``. No setting shows it."""
         copied = self.model_copy()
-        copied._fitted = self.found.fitted(features)
+        copied._fitted = self.found.fitted(features, vocabulary)
         return copied
 
     @property

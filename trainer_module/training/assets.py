@@ -10,3 +10,6 @@ METRICS = "assets.extra/metrics.json"
 
 SAMPLES = "assets.extra/samples.json"
 """``Task.samples``, if there are any."""
+
+CLASSES = "assets.extra/classes.json"
+"""``Task.class_names``, if Transform found the classes."""

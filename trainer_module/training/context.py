@@ -16,7 +16,6 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
@@ -37,11 +36,8 @@ _COUNTED = 100_000
 
 def fitted(fn_args: Any, settings: TrainingSettings) -> TrainingSettings:
     """The settings with a task that knows what Transform found; TensorFlow's devices are set."""
-    task = settings.task.found
-    if type(task).fitted is Task.fitted:
-        return settings
     transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-    return settings.fitted(input_data.first_features(fn_args.train_files, transform, task))
+    return input_data.fitted(settings, fn_args.train_files, transform)
 
 
 class TrainingContext:

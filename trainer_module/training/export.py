@@ -14,6 +14,11 @@ and those of the task. For pictures:
                          class_id       int64   [batch]
                          class_name     string  [batch]
 
+Without texts, and without the transform, so that TensorFlow Lite converts it; each dense input and
+each output that is a number:
+
+    serving_transformed  the model's inputs, transformed: "inputs", or by name -> the task's outputs
+
 For a task that is no classification by label (``Task.class_label``):
 
     evaluation           examples: string [batch], with targets ->
@@ -50,16 +55,18 @@ import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.common.errors import SettingError
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks.tables.table import arguments
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
 from stagecraft.trainer_module.optimization.loss.loss import Losses
 from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, views
+from stagecraft.trainer_module.training import assets, signature_names, views
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -113,13 +120,18 @@ def export(
         module.task = resources
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
-    signatures = _signatures(served, task, evaluate)
+    plain = task.in_float32()
+    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path, model)
+    functions = _functions(served, task, evaluate, _of_numbers(of_plain, plain))
+    signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
         except AssertionError:  # a table, or a variable that only the Keras layer tracks
             module.model = model  # stores all weights a second time
             tf.saved_model.save(module, str(aside), signatures=signatures)
+        named = {name: spec for name, (_, spec) in functions.items() if isinstance(spec, Mapping)}
+        signature_names.restore(aside, named)
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
@@ -128,6 +140,9 @@ def export(
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
             pathlib.Path(aside, assets.METRICS).write_text(text)
+        if task.class_names is not None:
+            text = json.dumps(list(task.class_names), ensure_ascii=False)
+            pathlib.Path(aside, assets.CLASSES).write_text(text, encoding="utf-8")
         if samples := task.samples(served):
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
             pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")
@@ -173,9 +188,16 @@ def _served(
     )
 
 
-def _signatures(
-    served: Served, task: Task, evaluate: Callable[[Batch], Tensors]
-) -> dict[str, tf.types.experimental.ConcreteFunction]:
+_EXAMPLES = tf.TensorSpec([None], tf.string, name="examples")
+
+Functions = dict[str, tuple[Callable[..., Any], Any]]
+"""Functions of one tensor and its spec, or of named ones and their specs, by signature."""
+
+
+def _functions(
+    served: Served, task: Task, evaluate: Callable[[Batch], Tensors], more: Functions
+) -> Functions:
+    """The function of each signature; ``more``: functions besides those of each task."""
     transform, raw_spec = served.transform, served.raw_spec
 
     # Functions, not methods: saved_model.save refuses a method with an input signature.
@@ -192,18 +214,46 @@ def _signatures(
         made = _one_by_one(evaluate, batch) if task.evaluates_singly else evaluate(batch)
         return {**made, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
-    examples = tf.TensorSpec([None], tf.string, name="examples")
-    functions = {
-        "serving_default": (serving_default, examples),
+    functions: Functions = {
+        "serving_default": (serving_default, _EXAMPLES),
         **task.plain_signatures(served),
-        "transform_features": (transform_features, examples),
+        **more,
+        "transform_features": (transform_features, _EXAMPLES),
     }
     if task.class_label is None:
-        functions["evaluation"] = (evaluation, examples)
-    return {
-        name: _concrete(tf.function(function, autograph=False), spec)
-        for name, (function, spec) in functions.items()
+        functions["evaluation"] = (evaluation, _EXAMPLES)
+    return functions
+
+
+def _of_numbers(served: Served, task: Task) -> Functions:
+    """The signature ``serving_transformed``; none for a model with an input of text, or not dense.
+
+    Operations of texts and of parsing are in no TensorFlow Lite runtime without Flex.
+    """
+
+    def inputs(examples: tf.Tensor) -> Nest:
+        features = served.transform(task.parse_request(examples, served.raw_spec))
+        return task.batch(features, weights=None).inputs
+
+    traced = tf.function(inputs, autograph=False).get_concrete_function(_EXAMPLES)
+    structure = traced.structured_outputs
+    pairs = keras.tree.flatten_with_path(structure)
+    if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
+        return {}
+    specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
+    names = arguments(list(specs))
+
+    def serving_transformed(**tensors: tf.Tensor) -> Tensors:
+        given = {name: tensors[key] for key, name in names.items()}
+        packed = keras.tree.pack_sequence_as(structure, [given[name] for name in specs])
+        found = task.outputs(served.call(packed), served.schema_path)
+        return {name: value for name, value in found.items() if value.dtype != tf.string}
+
+    named = {
+        key: tf.TensorSpec(specs[name].shape, specs[name].dtype, name=key)
+        for key, name in names.items()
     }
+    return {"serving_transformed": (serving_transformed, named)}
 
 
 def _one_by_one(evaluate: Callable[[Batch], Tensors], batch: Batch) -> Tensors:
@@ -268,11 +318,21 @@ def _compared(
     return tf.stack([tf.cast(task.comparison_weights(batch), dtype), *pair], axis=1)
 
 
-def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:
-    """A function of one tensor, or of named ones."""
-    if isinstance(spec, Mapping):
-        return function.get_concrete_function(**spec)
-    return function.get_concrete_function(spec)
+def _concrete(function: Callable[..., Any], spec: Any) -> tf.types.experimental.ConcreteFunction:
+    """A function of one tensor, or of named ones under their safe names."""
+    if not isinstance(spec, Mapping):
+        return tf.function(function, autograph=False).get_concrete_function(spec)
+    names = safe_names.distinct(spec)
+
+    def renamed(**given: Any) -> Any:
+        return function(**{name: given[safe] for name, safe in names.items()})
+
+    renamed.__name__ = function.__name__
+    specs = {
+        safe: tf.TensorSpec(spec[name].shape, spec[name].dtype, name=safe)
+        for name, safe in names.items()
+    }
+    return tf.function(renamed, autograph=False).get_concrete_function(**specs)
 
 
 def check_keras_file(model: keras.Model) -> None:

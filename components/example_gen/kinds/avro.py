@@ -44,6 +44,12 @@ def _avro(pipeline: Any, exec_properties: Mapping[str, Any], split_pattern: str)
     return pipeline | beam.Create(paths) | beam.Reshuffle() | beam.FlatMap(_rows)
 
 
+def names(stream: Any, path: str) -> list[str]:
+    """The names of the fields of an Avro file's records."""
+    found: list[str] = avro_schema(_reader(stream, path).writer_schema, path).names
+    return found
+
+
 def _rows(path: str) -> Iterator[tf.train.Example]:
     with columns.opened(path) as stream:
         reader = _reader(stream, path)

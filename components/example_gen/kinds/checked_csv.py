@@ -1,45 +1,98 @@
-"""TFX's CsvExampleGen, which keeps the last of several columns with one name: this one refuses."""
+"""CsvExampleGen for CSV as people have it: TFX's, with another reader.
+
+TFX's reads UTF-8 without a byte order mark, separated by commas. It keeps the last of several
+columns with one name, and takes a column of numbers for text if a cell is ``NA``.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
+import tensorflow as tf
 from tfx.components.example_gen.csv_example_gen import component, executor
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
+from tfx_bsl.coders import csv_decoder
+from tfx_bsl.coders.csv_decoder import ColumnInfo, ColumnType
 
-from stagecraft.components.example_gen.kinds import columns
+from stagecraft.components.example_gen.kinds import columns, csv_rows
+
+_MISSING = frozenset(each.encode() for each in csv_rows.MISSING)
 
 
 class Executor(executor.Executor):
-    """Reads the headers of all files before TFX's executor reads the files."""
+    """Reads CSV files; a Beam element is a file."""
 
     def GetInputSourceToExamplePTransform(self) -> Any:
         """See TFX's class."""
-        return _Checked
+        return _csv
 
 
 class CsvExampleGen(component.CsvExampleGen):
-    """Refuses a CSV file of which two columns have one name."""
+    """Reads the CSV files that :mod:`csv_rows` describes.
+
+    A column without a name is no feature. A cell such as ``NA`` among numbers is a missing value.
+    """
 
     EXECUTOR_SPEC = BeamExecutorSpec(Executor)
 
 
-class _Checked(beam.PTransform):
-    """TFX's reader, after the check."""
+@beam.ptransform_fn
+@beam.typehints.with_input_types(beam.Pipeline)
+@beam.typehints.with_output_types(tf.train.Example)
+def _csv(pipeline: Any, exec_properties: Mapping[str, Any], split_pattern: str) -> Any:
+    paths = columns.files(exec_properties, split_pattern)
+    found = {}
+    for path in paths:
+        with columns.opened(path) as stream:
+            names = [name for name in csv_rows.read(stream, path).names if name]
+        columns.check_names(names, path)
+        found[path] = dict.fromkeys(names, "text")
+    columns.check_same(found)
+    names = [*found[paths[0]]]
+    rows = (
+        pipeline
+        | beam.Create(paths)
+        | beam.Reshuffle()
+        | beam.FlatMap(functools.partial(_rows, names))
+    )
+    types = rows | beam.CombineGlobally(_Types(names, skip_blank_lines=True))
+    return rows | "ToExample" >> beam.Map(_example, beam.pvalue.AsSingleton(types))
 
-    def __init__(self, exec_properties: Mapping[str, Any], split_pattern: str):
-        super().__init__()
-        self._properties, self._pattern = exec_properties, split_pattern
 
-    def expand(self, pipeline: Any) -> Any:
-        for path in columns.files(self._properties, self._pattern):
-            with FileSystems.open(path) as stream:
-                header = stream.readline().decode("utf-8")
-            columns.check_names(next(csv.reader(io.StringIO(header)), []), path)
-        read = super(Executor, Executor()).GetInputSourceToExamplePTransform()
-        return pipeline | read(self._properties, self._pattern)
+def _rows(names: Sequence[str], path: str) -> Iterator[list[bytes]]:
+    """The cells of a file in the order of ``names``."""
+    with columns.opened(path) as stream:
+        given, rows = csv_rows.read(stream, path)
+        places = [given.index(name) for name in names]
+        for row in rows:
+            yield [row[place].encode() for place in places]
+
+
+class _Types(csv_decoder.ColumnTypeInferrer):
+    """TFX's types of columns, but for cells that are missing among numbers."""
+
+    def add_input(self, accumulator: Any, cells: list[bytes]) -> Any:
+        """See TFX's class."""
+        return super().add_input(
+            accumulator, [b"" if _is_missing(each) else each for each in cells]
+        )
+
+
+def _is_missing(cell: bytes) -> bool:
+    return cell.strip() in _MISSING
+
+
+def _example(cells: Sequence[bytes], types: Sequence[ColumnInfo]) -> tf.train.Example:
+    example = tf.train.Example()
+    for cell, (name, kind) in zip(cells, types, strict=True):
+        feature = example.features.feature[name]
+        if kind == ColumnType.STRING:
+            feature.bytes_list.value.extend([cell] if cell else [])
+        elif kind == ColumnType.FLOAT:
+            feature.float_list.value.extend([] if _is_missing(cell) else [float(cell)])
+        elif kind == ColumnType.INT:
+            feature.int64_list.value.extend([] if _is_missing(cell) else [int(cell)])
+    return example

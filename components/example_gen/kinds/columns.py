@@ -9,7 +9,7 @@ is one.
 | other decimal, float | float32, as tf.Examples have no other |
 | text, bytes | bytes; a text in UTF-8 |
 | date | int64: days since 1970-01-01 |
-| timestamp, time, duration | int64: microseconds; a timestamp since 1970-01-01 in UTC |
+| timestamp, time, duration | int64: whole microseconds; a timestamp since 1970-01-01 in UTC |
 | list of one of these | several values |
 | null | no value |
 """
@@ -130,7 +130,7 @@ def _lists(column: pa.Array, path: str, name: str) -> pa.Array:
     try:
         values = _values(flat, path, name)
     except pa.ArrowInvalid as error:
-        problem = "has a value beyond 64 bits, or a time of less than a microsecond"
+        problem = "has a value beyond 64 bits"
         raise _refused(path, name, kind, problem) from error
     except pa.ArrowNotImplementedError:
         raise _refused(path, name, kind, "has a type that no feature has") from None
@@ -151,12 +151,13 @@ def _values(values: pa.Array, path: str, name: str) -> pa.Array:
         return values.cast(pa.int64())
     if types.is_date(kind):
         return values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    whole = "[ns" not in str(kind)  # otherwise, the rest of a microsecond is dropped
     if types.is_timestamp(kind):
-        return values.cast(pa.timestamp(MICROSECONDS, kind.tz)).cast(pa.int64())
+        return values.cast(pa.timestamp(MICROSECONDS, kind.tz), safe=whole).cast(pa.int64())
     if types.is_time(kind):
-        return values.cast(pa.time64(MICROSECONDS)).cast(pa.int64())
+        return values.cast(pa.time64(MICROSECONDS), safe=whole).cast(pa.int64())
     if types.is_duration(kind):
-        return values.cast(pa.duration(MICROSECONDS)).cast(pa.int64())
+        return values.cast(pa.duration(MICROSECONDS), safe=whole).cast(pa.int64())
     if types.is_decimal(kind):
         if kind.scale <= 0:
             return values.cast(pa.int64())

@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, Observed, missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,13 @@ class Task(Entry):
 
     number_features: Sequence[str] = ()
     """Raw features that the model gets as numbers, so that they must be finite."""
+
+    list_features: Sequence[str] = ()
+    """Raw features with lists of any length."""
+
+    def value_checks(self) -> Sequence[Any]:
+        """Checks of raw values that AnomalyGate makes for the task: ``ValueCheck`` of tables."""
+        return ()
 
     schema_file: str | None = None
     """Path of the TFDV schema (text proto) of what :attr:`example_gen` or :meth:`sample` gives."""
@@ -142,6 +150,32 @@ class Task(Entry):
             UserError: the schema lacks what the task needs.
         """
 
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The setting that names a raw feature, and its value."""
+        return "task.name", self.name
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Where the task does not fit the data: by default, features that the data lacks.
+
+        Args:
+            observed: the raw features by name.
+            train: the split to train on.
+        """
+        for name in dict.fromkeys(self.schema_features):
+            if name not in observed:
+                yield missing(*self.setting_of(name), name, observed)
+
+    categories: Sequence[str] = ()
+    """Raw features whose numbers are names, so that StatisticsGen counts each value."""
+
+    class_names: Sequence[str] | None = None
+    """The classes in their order, where the settings or Transform say what they are."""
+
+    slices: Sequence[str] = ()
+    """Raw features by whose values the Evaluator also measures the metrics."""
+
     def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
         """``task.args`` with what the schema says, for processes without a schema.
 
@@ -199,7 +233,7 @@ class Task(Entry):
 
         Returns:
             A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
-            arguments, and a dictionary of their specs.
+            arguments, and a dictionary of their specs. An argument may have any name.
         """
         return {}
 
@@ -213,11 +247,15 @@ class Task(Entry):
             weights: float32 ``[batch]``: 0 for padding, otherwise 1.
         """
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """The task with what it must know of the train split: by default itself.
 
         Args:
             features: transformed, of the first example, ``[1, …]``.
+            vocabulary: the lines of a vocabulary that Transform wrote, by its name; none if there
+                is no such vocabulary.
         """
         return self
 
@@ -234,6 +272,13 @@ class Task(Entry):
             targets: None: there are none, as in a request to the exported model.
         """
         return outputs, targets
+
+    def in_float32(self) -> Self:
+        """The task whose :meth:`own_unit` and :meth:`outputs` use no float64: by default itself.
+
+        TensorFlow Lite computes in float32 alone.
+        """
+        return self
 
     train_defaults: Mapping[str, Any] = MappingProxyType({})
     """Values of settings of ``train`` for which the user sets none, by name. Those of the learning

@@ -18,12 +18,17 @@ class Linear(ModelFamily):
     examples = ("linear",)
 
     def build(
-        self, numeric: Sequence[str], categorical: Mapping[str, int], outputs: int, **sizes: Any
+        self,
+        numeric: Sequence[str],
+        categorical: Mapping[str, int],
+        outputs: int,
+        lengths: Mapping[str, int] = table_layers.NONE,
+        **sizes: Any,
     ) -> Any:
         """Builds the model; ``sizes`` is empty."""
         import keras
 
-        given = table_layers.inputs(numeric, categorical)
+        given = table_layers.inputs(numeric, categorical, lengths)
         result = table_layers.linear(given, numeric, categorical, outputs)
         return keras.Model(given, result, name="linear")
 

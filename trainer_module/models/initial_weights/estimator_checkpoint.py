@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models import table_layers
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 
 _PART = re.compile(r"/part_(\d+)(?=/|$)")
@@ -81,8 +81,11 @@ def path_of(name: str, paths: Collection[str]) -> str:
 def _candidates(name: str) -> Iterator[str]:
     for pattern, forms in _CANNED.items():
         if found := re.search(pattern, name):
-            groups = [table_layers.free(str(group), {}) for group in found.groups()]
-            yield from (form.format(*groups) for form in forms)
+            groups = found.groups()
+            for form in forms:
+                layer, variable = form.split("/")
+                named = safe_names.safe(layer.format(*groups))
+                yield f"{named}/{variable.format(*groups[1:])}"
 
 
 def _weights(names: Collection[str]) -> list[str]:

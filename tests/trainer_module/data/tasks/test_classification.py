@@ -76,7 +76,8 @@ def test_the_families_of_tables_give_a_logit_for_each_class(model):
 @pytest.mark.parametrize(
     ("args", "setting"),
     [
-        ({}, "task.args.num_classes"),
+        ({"class_weights": [1, "2"]}, "task.args.class_weights"),
+        ({"class_weights": {"a": -1}}, "task.args.class_weights"),
         ({"num_classes": 1}, "task.args.num_classes"),
         ({"num_classes": 3, "label_vocabulary": ["a", "b"]}, "task.args.label_vocabulary"),
         ({"label_vocabulary": ["a", "b", "a"]}, "task.args.label_vocabulary"),

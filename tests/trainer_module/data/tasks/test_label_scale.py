@@ -54,7 +54,7 @@ def test_transform_scales_and_the_task_undoes_it(name, tmp_path):
     # float32 of the z-score, and some roundings of the mean in float64.
     tolerance = 1e-6 + 4 * np.finfo(float).eps * abs(expected.mean()) / spread
     np.testing.assert_allclose(z, (expected - expected.mean()) / spread, rtol=1e-5, atol=tolerance)
-    fitted = task.fitted(features)
+    fitted = task.fitted(features, {}.get)
     assert task.own_unit(z[:, None], z)[1] is z  # only a copy knows
     outputs, targets = fitted.own_unit(tf.constant(z[:, None]), tf.constant(z))
     # The deviation is float32, and the mean two of them.
@@ -71,7 +71,7 @@ def test_transform_scales_and_the_task_undoes_it(name, tmp_path):
 def test_metrics_are_in_the_label_s_unit_and_the_loss_is_not(name, tmp_path):
     settings = TrainingSettings(task=TaskSettings(name="regression", args=ARGS))
     features = features_of(settings.task.found, LABELS[name], tmp_path)
-    objective = Objective(settings.fitted(features))
+    objective = Objective(settings.fitted(features, {}.get))
     z = features["y"]
     outputs = (z + DRAW.normal(0, 0.1, 50).astype(np.float32))[:, tf.newaxis]
     batch = Batch({}, z, tf.ones(50))
@@ -88,7 +88,7 @@ def test_none_leaves_the_label_alone(tmp_path):
     task = Regression(**ARGS, label_scale="none")
     features = features_of(task, LABELS["prices"], tmp_path)
     np.testing.assert_array_equal(features["y"], np.float32(LABELS["prices"]))
-    assert set(features) == {"x", "y"} and task.fitted(features) is task
+    assert set(features) == {"x", "y"} and task.fitted(features, {}.get) is task
 
 
 def test_a_label_that_a_subclass_changes_is_scaled_after_that(tmp_path):
@@ -99,7 +99,7 @@ def test_a_label_that_a_subclass_changes_is_scaled_after_that(tmp_path):
 
 def test_what_the_data_says_is_no_setting():
     settings = TrainingSettings(task=TaskSettings(name="regression", args=ARGS))
-    fitted = settings.fitted({"y_scaling": np.array([[5.0, 2.0]])})
+    fitted = settings.fitted({"y_scaling": np.array([[5.0, 2.0]])}, {}.get)
     assert fitted.flat() == settings.flat()
     copied = fitted.model_copy(update={"parallel": settings.parallel})
     assert copied.task.found.own_unit(tf.ones([1, 1]), None)[0].numpy().item() == 7
@@ -130,6 +130,6 @@ def test_a_loss_of_ratios_needs_the_label_s_unit():
 
 def test_a_registered_task_stays_as_it_is():
     before = registries.task("regression")
-    before.fitted({"y_scaling": np.array([[5.0, 2.0]])})
+    before.fitted({"y_scaling": np.array([[5.0, 2.0]])}, {}.get)
     assert registries.task("regression").own_unit(1, 2) == (1, 2)
     assert isinstance(before, Regression) and SettingError

@@ -95,6 +95,10 @@ class CausalLM(LanguageModel):
         )
         self.schema_features = self.served_features = (text,)
 
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The name of the text."""
+        return "task.args.text", self._text
+
     @property
     def code(self) -> tuple[str, ...]:
         """The task's module, and that of the tokens."""

@@ -2,4 +2,4 @@
 
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 
-CLASSIFICATION = Classification({}, "", num_classes=2)
+CLASSIFICATION = Classification({}, "")

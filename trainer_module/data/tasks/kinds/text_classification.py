@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.tables.classifier import ClassWeights
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec
 from stagecraft.trainer_module.data.tasks.texts import sample
 from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens
@@ -51,7 +52,7 @@ class TextClassification(Classification):
         weight: str | None = None,
         num_classes: int | None = None,
         label_vocabulary: Sequence[str | int] | None = None,
-        class_weights: Sequence[float] | None = None,
+        class_weights: ClassWeights | None = None,
     ):
         """Names the columns; see :class:`Classification` for the label.
 
@@ -88,6 +89,12 @@ class TextClassification(Classification):
             label_vocabulary,
             class_weights,
         )
+
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """``task.args.text``, or the label's setting."""
+        if feature in self._sources:
+            return "task.args.text", feature
+        return super().setting_of(feature)
 
     @property
     def files(self) -> Sequence[str]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.constant import Frequency
+from stagecraft.trainer_module.data.tasks.mismatches import Observed
+from stagecraft.trainer_module.data.tasks.tables.classifier import (
+    Classifier,
+    ClassWeights,
+    checked_weights,
+    listed,
+    ordered,
+)
 from stagecraft.trainer_module.data.tasks.tables.column import Column
-from stagecraft.trainer_module.data.tasks.tables.table import Table
-from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,13 +28,14 @@ THRESHOLDS = 200
 """Number of thresholds; the default of ``keras.metrics.AUC``."""
 
 
-class BinaryClassification(Table):
+class BinaryClassification(Classifier):
     """Binary cross entropy of a logit."""
 
     name = "binary_classification"
     description = "one of two classes from columns of a table"
     monitor = "auc"
     report_sections = ("binary", "features")
+    target_dtype = "float32"
 
     def __init__(
         self,
@@ -37,14 +43,16 @@ class BinaryClassification(Table):
         label: str,
         weight: str | None = None,
         positive: str | None = None,
-        class_weights: Sequence[float] = (1.0, 1.0),
+        class_weights: ClassWeights = (1.0, 1.0),
     ):
         """Declares the columns; see :class:`Table`.
 
         Args:
-            label: 0 or 1; or a text, see ``positive``.
-            positive: the text of the class 1.
-            class_weights: factors of the training's loss, for the labels 0 and 1.
+            label: has two values, texts or numbers: 0 and 1, or the second one in the order of
+                numbers or else of the alphabet is the class 1.
+            positive: the value that is the class 1; all other values are the class 0.
+            class_weights: factors of the training's loss: a list for the classes 0 and 1, or a
+                mapping from values of the label.
 
         Raises:
             SettingError: an argument is invalid.
@@ -53,40 +61,48 @@ class BinaryClassification(Table):
         use = f'positive: "{positive}"'
         checks.of_type("task.args.positive", positive, (str, type(None)), "is not a text", use)
         self.positive = positive
-        if len(class_weights) != 2 or min(class_weights) < 0:
-            raise SettingError(
-                "task.args.class_weights", class_weights, "are not two weights", "[1, 3]"
-            )
-        self.class_weights = tuple(class_weights)
+        self.class_weights = checked_weights(class_weights, 2)
+        if positive is not None:
+            self.class_names = (f"not {positive}", positive)
+            self.class_weights = self.weights_of(self.class_names)
 
     @property
-    def _numbers(self) -> list[str]:
-        names = super()._numbers
-        return [name for name in names if name != self.label or self.positive is None]
+    def _is_own(self) -> bool:
+        return type(self).to_label is BinaryClassification.to_label
 
-    def model_arguments(self, schema_path: str) -> ModelArguments:
-        """``numeric``, ``categorical`` and ``outputs``."""
-        from stagecraft.trainer_module.data import labels
+    @property
+    def _has_names(self) -> bool:
+        return self.positive is not None
 
-        arguments = super().model_arguments(schema_path)
-        known = labels.texts(schema_path, self.label)
-        if self.positive is not None and known is not None and self.positive not in known:
-            raise SettingError(
-                "task.args.positive",
-                self.positive,
-                f"is no text that the feature {self.label} has in {schema_path}",
-                f"one of {', '.join(known)}" if known else "a label of the type BYTES or INT",
-            )
-        return arguments
+    def _finds_classes(self, kind: str) -> bool:
+        return self._is_own and self.positive is None
+
+    def classes(self, values: Iterable[str]) -> tuple[str, ...]:
+        """Two values; 0 and 1, also if one of them is missing."""
+        names = ordered(values)
+        if set(names) <= {"0", "1"}:
+            return ("0", "1")
+        if len(names) != 2:
+            number = f"{len(names)} values" if len(names) > 1 else "one value alone"
+            use = f"task.name: classification, or task.args.positive: {names[-1]}"
+            problem = f"has {number} in the train split, {listed(names)}, but the task takes two"
+            raise self._mismatch("label", self.label, problem, use)
+        return names
+
+    def _check_labels(self, found: Observed, known: Iterable[str] | None) -> None:
+        if self.positive is None:
+            return
+        use = f"one of {listed(ordered(known))}" if known else "a label of the type BYTES or INT"
+        if found.kind == "FLOAT" or (known is not None and self.positive not in known):
+            problem = f"is no value that the label {self.label} has in the train split"
+            raise self._mismatch("positive", self.positive, problem, use)
 
     def to_label(self, raw: Any) -> Any:
-        """0 or 1, float32 ``[batch]``; any other number is an error."""
+        """With ``positive``: 0 or 1, float32 ``[batch]``; otherwise see the base class."""
         import tensorflow as tf
 
         if self.positive is None:
-            numbers = super().to_label(raw)
-            # As an index, since an assertion would also run in a request without label.
-            return tf.gather([0.0, 1.0], tf.where(numbers == 1, 1, tf.where(numbers == 0, 0, 2)))
+            return super().to_label(raw)
         values = tf.reshape(raw, [-1])
         texts = values if values.dtype == tf.string else tf.as_string(values)
         return tf.cast(tf.equal(texts, self.positive), tf.float32)
@@ -96,15 +112,18 @@ class BinaryClassification(Table):
         return draw.integers(0, 2, count)
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
-        """``logit`` and ``probability``, float32; ``class_id``, int64: ``[batch]``."""
+        """``logit`` and ``probability`` of the class 1, float32; ``class_id``, int64: ``[batch]``.
+
+        ``class_name``, if the classes are not 0 and 1.
+        """
         import tensorflow as tf
 
         logit = tf.cast(outputs[:, 0], tf.float32)
-        return {
-            "logit": logit,
-            "probability": tf.sigmoid(logit),
-            "class_id": tf.cast(logit > 0, tf.int64),
-        }
+        class_id = tf.cast(logit > 0, tf.int64)
+        found = {"logit": logit, "probability": tf.sigmoid(logit), "class_id": class_id}
+        if (names := self.class_names or ("0", "1")) != ("0", "1"):
+            found["class_name"] = tf.gather(tf.constant(list(names)), class_id)
+        return found
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The cross entropy in nats, with ``train.label_smoothing``."""
@@ -120,9 +139,9 @@ class BinaryClassification(Table):
         """The weight of the label's class."""
         import tensorflow as tf
 
-        if self.class_weights == (1.0, 1.0):
-            return None
-        zero, one = self.class_weights
+        if self.class_weights == (1.0, 1.0) or isinstance(self.class_weights, Mapping):
+            return None  # names without classes: the model is not trained here
+        zero, one = self.class_weights or (1.0, 1.0)
         return zero + (one - zero) * tf.cast(targets, dtype)
 
     def metrics(self) -> Sequence[metric.Metric]:

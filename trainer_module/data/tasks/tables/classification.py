@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
+from stagecraft.trainer_module.data.tasks.mismatches import Observed
+from stagecraft.trainer_module.data.tasks.tables.classifier import (
+    MOST,
+    Classifier,
+    ClassWeights,
+    checked_weights,
+    listed,
+    ordered,
+)
 from stagecraft.trainer_module.data.tasks.tables.column import Column, places
-from stagecraft.trainer_module.data.tasks.tables.table import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,12 +28,13 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
 
 
-class Classification(Table):
+class Classification(Classifier):
     """Softmax cross entropy of a logit for each class."""
 
     name = "classification"
     description = "one of several classes from columns of a table"
     monitor = "accuracy"
+    report_sections = ("confusions", "features")
 
     def __init__(
         self,
@@ -32,45 +43,121 @@ class Classification(Table):
         weight: str | None = None,
         num_classes: int | None = None,
         label_vocabulary: Sequence[str | int] | None = None,
-        class_weights: Sequence[float] | None = None,
+        class_weights: ClassWeights | None = None,
     ):
         """Declares the columns; see :class:`Table`.
 
         Args:
-            label: a number of a class, from 0; or a value of ``label_vocabulary``.
-            num_classes: needed without ``label_vocabulary``.
+            label: a text or a number. Its values in the train split are the classes, in the order
+                of numbers or else of the alphabet.
+            num_classes: how many classes there are; a label that is a number is then that of its
+                class, from 0. None: as many as the label has values.
             label_vocabulary: the texts or integers that are labels, in the order of the classes.
-            class_weights: factors of the training's loss, for each class; None: 1.
+            class_weights: factors of the training's loss: a list in the order of the classes, or a
+                mapping from values of the label; None: 1.
 
         Raises:
             SettingError: an argument is invalid.
         """
         self.label_vocabulary = None if label_vocabulary is None else tuple(label_vocabulary)
-        given = len(self.label_vocabulary or ())
-        if num_classes is None:
-            num_classes = given
-        checks.whole("task.args.num_classes", num_classes, 2)
+        if num_classes is None and self.label_vocabulary is not None:
+            num_classes = len(self.label_vocabulary)
+        if num_classes is not None:
+            checks.whole("task.args.num_classes", num_classes, 2)
         if self.label_vocabulary is not None and len(set(self.label_vocabulary)) != num_classes:
             problem = f"are not {num_classes} different values"
             use = "as many as task.args.num_classes, or without the latter"
             raise SettingError("task.args.label_vocabulary", label_vocabulary, problem, use)
-        if class_weights is not None and (
-            len(class_weights) != num_classes or min(class_weights) < 0
-        ):
-            problem = f"are not {num_classes} weights"
-            use = str([1] * num_classes)
-            raise SettingError("task.args.class_weights", class_weights, problem, use)
-        super().__init__(features, label, weight, num_classes)
-        self.num_classes = num_classes
-        self.class_weights = None if class_weights is None else tuple(class_weights)
+        given = checked_weights(class_weights, num_classes)
+        self._count = num_classes
+        self.num_classes = num_classes or max(2, len(given or ()))
+        super().__init__(features, label, weight, self.num_classes)
+        self.class_weights = given
+        if self.label_vocabulary is not None:
+            self.class_names = tuple(map(str, self.label_vocabulary))
+        elif num_classes is not None:
+            self._numbered = tuple(map(str, range(num_classes)))
+        if isinstance(given, Mapping) and self._listed is not None:
+            self.class_weights = self.weights_of(self._listed)
+
+    _numbered: Sequence[str] | None = None
+    """The classes, if labels are their numbers."""
 
     @property
-    def _numbers(self) -> list[str]:
-        names = super()._numbers
-        return [name for name in names if name != self.label or self.label_vocabulary is None]
+    def _listed(self) -> Sequence[str] | None:
+        """The labels that the settings list."""
+        return self.class_names if self.label_vocabulary is not None else self._numbered
+
+    @property
+    def _is_own(self) -> bool:
+        return type(self).to_label is Classification.to_label
+
+    @property
+    def _has_names(self) -> bool:
+        return self.label_vocabulary is not None
+
+    def _finds_classes(self, kind: str) -> bool:
+        is_named = self._count is None or kind == "BYTES"
+        return self._is_own and is_named and self.label_vocabulary is None
+
+    def classes(self, values: Iterable[str]) -> tuple[str, ...]:
+        """All values, in order."""
+        names = ordered(values)
+        if self._count not in (None, len(names)):
+            problem = f"does not fit the {len(names)} labels of the train split, {listed(names)}"
+            use = str(max(2, len(names)))
+            raise self._mismatch("num_classes", self._count, problem, use)
+        if not 2 <= len(names) <= MOST:
+            problem = f"has {len(names):,} values in the train split, {listed(names)}"
+            use = "a label of two values or more"
+            if len(names) > MOST:
+                use = f"task.name: regression, or a label of at most {MOST:,} values"
+            raise self._mismatch("label", self.label, problem, use)
+        return names
+
+    def _check_labels(self, found: Observed, known: Iterable[str] | None) -> None:
+        labels = self._listed
+        if labels is None or found.kind == "FLOAT":
+            return
+        of_splits = dict(found.values) or {"schema": dict.fromkeys(known or (), 0)}
+        for split, values in of_splits.items():
+            wrong = [each for each in ordered(values) if each not in labels]
+            if not wrong:
+                continue
+            names = ordered({*values, *labels})
+            problem = f"lacks {listed(wrong)}, which {self.label} has in the split {split}"
+            if self.label_vocabulary is not None:
+                use = str(list(names))
+                raise self._mismatch("label_vocabulary", listed(labels), problem, use)
+            raise self._mismatch("num_classes", self._count, problem, "no num_classes")
+
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
+        """See the base class; a copy with as many outputs as classes."""
+        found = super().fitted(features, vocabulary)
+        if found is self:
+            if self._count is None and self._is_own:
+                problem = "is needed, because Transform has no vocabulary of the label's classes"
+                use = "num_classes, or the features that the method preprocess of the task returns"
+                raise SettingError("task.args.num_classes", None, problem, use)
+            return self
+        found.num_classes = len(found.class_names or ())
+        found.sample_arguments = found._arguments = {
+            **self._arguments,
+            "outputs": found.num_classes,
+        }
+        return found
 
     def to_label(self, raw: Any) -> Any:
-        """The number of the class, int64 ``[batch]``; a label that is no class is an error."""
+        """With classes in the settings, the number of the class, int64 ``[batch]``.
+
+        A label that is none of these is an error. Otherwise see the base class.
+        """
+        import tensorflow as tf
+
+        if self._finds_classes("BYTES" if raw.dtype == tf.string else "INT"):
+            return super().to_label(raw)
         return class_numbers(raw, self.label, self.num_classes, self.label_vocabulary)
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -78,7 +165,7 @@ class Classification(Table):
         return draw.integers(0, self.num_classes, count)
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
-        """``logits``, ``probabilities``, ``class_id``; ``class_name`` with a vocabulary."""
+        """``logits``, ``probabilities``, ``class_id``; ``class_name``, if classes have names."""
         import tensorflow as tf
 
         logits = tf.cast(outputs, tf.float32)
@@ -88,9 +175,8 @@ class Classification(Table):
             "probabilities": tf.nn.softmax(logits),
             "class_id": class_id,
         }
-        if self.label_vocabulary is not None:
-            names = tf.constant(list(map(str, self.label_vocabulary)))
-            result["class_name"] = tf.gather(names, class_id)
+        if self.class_names is not None:
+            result["class_name"] = tf.gather(tf.constant(list(self.class_names)), class_id)
         return result
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
@@ -101,13 +187,19 @@ class Classification(Table):
         """The weight of the label's class."""
         import tensorflow as tf
 
-        if self.class_weights is None:
-            return None
+        if self.class_weights is None or isinstance(self.class_weights, Mapping):
+            return None  # names without classes: the model is not trained here
         return tf.gather(tf.constant(self.class_weights, dtype), _classes(targets))
 
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", _is_correct),)
+
+    def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
+        """``predicted`` and ``actual``, numbers of classes."""
+        import tensorflow as tf
+
+        return {"predicted": tf.argmax(outputs, axis=-1), "actual": targets}
 
     def constant(self) -> Frequencies:
         """The most frequent class, and the frequencies."""

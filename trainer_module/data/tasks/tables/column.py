@@ -8,21 +8,35 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from stagecraft.common.errors import UserError
+from stagecraft.trainer_module import safe_names
+
+
+class ValueCheck(NamedTuple):
+    """Which values of a raw feature a setting accepts."""
+
+    feature: str
+    setting: str
+    """Its full name."""
+    value: object
+    """Of the setting."""
+    expected: str
+    """The values that it accepts, in words."""
+    accepts: Callable[[Any], Any]
+    """Maps values ``[n]`` that are not missing to bools ``[n]``."""
+    suggest: Callable[[str], str | None] = lambda example: None
+    """A value of the setting that accepts an example."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Column(abc.ABC):
-    """A raw feature with at most one value in each example."""
+    """A raw feature, with at most one value in each example unless the class says otherwise."""
 
     needs_numbers: ClassVar[bool] = True
     """Whether it takes no text."""
-
-    takes_gaps: ClassVar[bool] = True
-    """Whether it has at most one value, which may be missing."""
 
     source: str | None = dataclasses.field(default=None, kw_only=True)
     """The raw feature; None: the one with the name of the column."""
@@ -30,6 +44,19 @@ class Column(abc.ABC):
     def sources(self, name: str) -> Mapping[str, bool]:
         """The raw features that the column reads, and whether each must be a number."""
         return {self.source or name: self.needs_numbers}
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether it has at most one value, which may be missing."""
+        return True
+
+    def lengths(self, name: str) -> Mapping[str, int]:
+        """Numbers of values of the inputs that have several, by name."""
+        return {}
+
+    def value_checks(self, name: str) -> Iterable[ValueCheck]:
+        """What AnomalyGate checks of each value, because TFDV cannot."""
+        return ()
 
     def result(self, name: str, features: Mapping[str, Any]) -> Mapping[str, Any]:
         """:meth:`transform` of the column's raw feature among all ``features``."""
@@ -43,7 +70,7 @@ class Column(abc.ABC):
 
     @abc.abstractmethod
     def transform(self, name: str, raw: Any) -> Mapping[str, Any]:
-        """The model's inputs, ``[batch, 1]``, by TensorFlow Transform.
+        """The model's inputs, ``[batch, 1]`` or ``[batch, length]``, by TensorFlow Transform.
 
         Args:
             raw: ``[batch]``, ``[batch, 1]``; or a ``tf.SparseTensor`` that lacks missing values.
@@ -79,7 +106,7 @@ def present(source: str, raw: Any) -> Any:
 
     Args:
         source: name of the raw feature, for errors.
-        raw: ``[batch]``, ``[batch, 1]``, or a ``tf.SparseTensor``.
+        raw: ``[batch]``, ``[batch, 1]``, a ``tf.SparseTensor`` or a ``tf.RaggedTensor``.
 
     Returns:
         A ``tf.SparseTensor`` ``[batch, 1]``; dense integers, which have no sign of absence, as they
@@ -91,6 +118,8 @@ def present(source: str, raw: Any) -> Any:
     import tensorflow as tf
 
     one = f"the column {source} has several values in an example, but takes one"
+    if isinstance(raw, tf.RaggedTensor):
+        raw = raw.to_sparse()
     if isinstance(raw, tf.sparse.SparseTensor):
         is_first = tf.reduce_all(tf.equal(raw.indices[:, 1], 0))
         raw = tf.sparse.SparseTensor(
@@ -98,7 +127,8 @@ def present(source: str, raw: Any) -> Any:
         )
     else:
         if raw.shape.rank and not raw.shape[1:].is_compatible_with([1] * (raw.shape.rank - 1)):
-            raise UserError(f"{one}; use a feature of one value", record=source)
+            use = "kind: multi_hot or kind: sequence"
+            raise UserError(f"{one}; use {use}", record=source, suggestion=use)
         if raw.dtype.is_integer:
             return raw
         values = tf.reshape(raw, [-1])
@@ -150,7 +180,7 @@ def places(values: Sequence[Any], name: str) -> Any:
         numbers = tf.range(len(values), dtype=tf.int64)
         return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
 
-    return tft.make_and_track_object(table, name=f"places_{name}")
+    return tft.make_and_track_object(table, name=safe_names.safe(f"places_{name}"))
 
 
 def each(values: Any, function: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import hashlib
 import inspect
 import pathlib
 import re
@@ -17,7 +16,9 @@ from typing import Any, ClassVar
 from stagecraft.common import user_objects
 from stagecraft.common.errors import SettingError, said
 from stagecraft.common.user_objects import is_name
+from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.tables import lists
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Categories,
     Column,
@@ -29,6 +30,8 @@ from stagecraft.trainer_module.data.tasks.tables.column import (
     texts,
     z_scores,
 )
+from stagecraft.trainer_module.data.tasks.tables.dates import Date
+from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,29 +185,12 @@ class Vocabulary(Categories):
         import tensorflow_transform as tft
 
         return tft.compute_and_apply_vocabulary(
-            each(texts(raw), _line),
+            each(texts(raw), line),
             top_k=self.size,
             num_oov_buckets=self.oov,
-            vocab_filename=file_name(name),
+            vocab_filename=safe_names.safe(name),
         )
 
-
-def file_name(column: str) -> str:
-    """The name of a column's vocabulary: its own, if Transform takes it and leaves it as it is.
-
-    Transform makes ``a-b`` of ``a b``, and ``a_b`` of ``a.b``: two columns would share one file.
-    It refuses other letters than those of ASCII.
-    """
-    if re.fullmatch(r"[a-zA-Z0-9]\w*", column, re.ASCII) and len(column) <= _LONGEST:
-        return column
-    digest = hashlib.sha256(column.encode()).hexdigest()[:16]
-    return f"column_{re.sub(_ODD, '_', column)[:_LONGEST]}-{digest}"
-
-
-_LONGEST = 150
-"""Bytes of a name, with room for what Transform puts before and behind it."""
-
-_ODD = re.compile(r"\W", re.ASCII)
 
 _ESCAPED = ((r"\\", r"\\\\"), ("\n", r"\\n"), ("\r", r"\\r"))
 """Escapes of characters that a line of a vocabulary file cannot hold, and of the backslash."""
@@ -218,7 +204,7 @@ def of_line(line: bytes) -> bytes:
     return re.sub(rb"\\(.)", lambda found: _MEANT.get(found[1], found[1]), line)
 
 
-def _line(texts: Any) -> Any:
+def line(texts: Any) -> Any:
     """Texts as Transform writes them into a vocabulary file, which has a line for each."""
     import tensorflow as tf
 
@@ -374,6 +360,9 @@ KINDS: Mapping[str, type[Column]] = {
     "hashed": Hashed,
     "listed": Listed,
     "crossed": Crossed,
+    "date": Date,
+    "multi_hot": MultiHot,
+    "sequence": lists.Sequence,
 }
 """Names in ``task.args``."""
 
@@ -398,4 +387,6 @@ def column(name: str, given: Any) -> Column:
             near = difflib.get_close_matches(argument, known, n=1)
             use = near[0] if near else f"one of {', '.join(known)}"
             raise SettingError(setting, argument, f"is not an argument of {kind.__name__}", use)
+    if "of" in arguments:
+        arguments["of"] = column(f"{name}.of", arguments["of"])
     return kind(**arguments)

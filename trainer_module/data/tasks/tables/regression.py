@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Self
@@ -112,13 +112,23 @@ class Regression(Table):
             result[self._scaling_feature] = tf.tile(scaling[tf.newaxis], [tf.size(label), 1])
         return result
 
-    def fitted(self, features: Mapping[str, Any]) -> Self:
+    def fitted(
+        self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
+    ) -> Self:
         """A copy that knows how Transform scaled the label: not, without such a feature."""
         if self._scaling_feature not in features:
             return self
         found = copy.copy(self)
         mean, deviation, *rest = map(float, features[self._scaling_feature][0])
         found._scaling = Scaling(mean + sum(rest), deviation)
+        return found
+
+    _wide = "float64"  # dtype of predictions in their own unit
+
+    def in_float32(self) -> Self:
+        """A copy that rounds predictions to float32 already where it scales them."""
+        found = copy.copy(self)
+        found._wide = "float32"
         return found
 
     def own_unit(self, outputs: Nest, targets: Nest) -> tuple[Nest, Nest]:
@@ -130,7 +140,7 @@ class Regression(Table):
             return outputs, targets
 
         def unscaled(values: Any) -> Any:
-            return None if values is None else mean + deviation * tf.cast(values, tf.float64)
+            return None if values is None else mean + deviation * tf.cast(values, self._wide)
 
         return unscaled(outputs), unscaled(targets)
 
@@ -152,7 +162,7 @@ class Regression(Table):
 
         mean, deviation = self._scaling
         is_coarse = np.spacing(np.float32(abs(mean))) > deviation / _STEPS
-        return {"prediction": tf.cast(outputs[:, 0], tf.float64 if is_coarse else tf.float32)}
+        return {"prediction": tf.cast(outputs[:, 0], self._wide if is_coarse else tf.float32)}
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """``(prediction - label) ** 2``, both as :attr:`label_scale` makes them."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import abc
-import itertools
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.text import visible
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.tables.column import Column, dense, present
+from stagecraft.trainer_module.data.tasks.mismatches import (
+    NUMBERS,
+    Mismatch,
+    MismatchError,
+    Observed,
+    decimal_point,
+    is_number,
+    of_schema,
+)
+from stagecraft.trainer_module.data.tasks.tables.column import Column, ValueCheck, dense, present
 from stagecraft.trainer_module.data.tasks.tables.columns import column
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -26,7 +34,8 @@ class Table(Task):
 
     The model's inputs are a dictionary of ``[batch, 1]``; its output is ``[batch, outputs]``. Its
     function is called with ``numeric``, names of float32 inputs; ``categorical``, a dictionary from
-    the names of int64 inputs to their numbers of ids; and ``outputs``.
+    the names of int64 inputs to their numbers of ids; and ``outputs``. If some inputs are ``[batch,
+    length]``, ``lengths`` is a dictionary from their names.
     """
 
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.tables.preprocessing.preprocessing_fn"
@@ -65,8 +74,7 @@ class Table(Task):
             outputs: numbers that the model returns for each example.
 
         Raises:
-            SettingError: there is no such kind of column, two things have one name, or a name
-                has a slash.
+            SettingError: there is no such kind of column, or two things have one name.
         """
         use = "{NAME: numeric}"
         checks.of_type("task.args.features", features, Mapping, "is not a mapping", use)
@@ -74,14 +82,11 @@ class Table(Task):
         self.label, self.weight = label, weight
         made = [name for key, each in self.columns.items() for name in each.inputs(key)]
         taken: set[str | None] = set()
-        for role, names in (("features", made), ("label", [label]), ("weight", [weight])):
+        for role, names in (("features", made), ("label", self._labels), ("weight", [weight])):
             for name in names:
                 if name in taken:
                     problem = "is also a feature, the label, or an input that a feature becomes"
                     raise SettingError(f"task.args.{role}", name, problem, "another feature")
-                if "/" in (name or ""):
-                    problem, use = "has a slash, which names in Keras cannot have", "another name"
-                    raise SettingError(f"task.args.{role}", name, problem, use)
                 taken.add(name)
             taken |= self.columns.keys() | self._sources.keys()
         inputs = self._inputs
@@ -90,6 +95,9 @@ class Table(Task):
             "categorical": {name: ids for name, ids in inputs.items() if ids is not None},
             "outputs": outputs,
         }
+        lengths = {n: k for key, each in self.columns.items() for n, k in each.lengths(key).items()}
+        if lengths:
+            self._arguments["lengths"] = lengths
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -123,20 +131,77 @@ class Table(Task):
         """``numeric``, ``categorical`` and ``outputs``."""
         from stagecraft.trainer_module.data import labels
 
-        labels.check_features(schema_path, self.schema_features)
-        known = {feature.name: feature for feature in labels.read(schema_path).feature}
-        for name in self._numbers:
-            _check_number(schema_path, known[name])
-        for name in filter(None, (self.label, self.weight)):
-            if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
-                raise _may_be_missing(schema_path, name)
+        observed = of_schema(labels.read(schema_path))
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, schema_path)
         return dict(self._arguments)
+
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """The argument in ``task.args``; if several read the feature, one that needs a number."""
+        if feature in (*self._labels, self.weight):
+            return f"task.args.{'weight' if feature == self.weight else 'label'}", feature
+        keys = [key for key, each in self.columns.items() if feature in each.sources(key)]
+        wrong = [key for key in keys if self.columns[key].sources(key)[feature]]
+        key = (wrong or keys)[0]
+        kind = type(self.columns[key]).__name__.lower()
+        return f"task.args.features.{key}", kind if key == feature else feature
+
+    def mismatches(
+        self, observed: Mapping[str, Observed], train: str = "train"
+    ) -> Iterable[Mismatch]:
+        """Features that are missing, texts in place of numbers, gaps in the label, lists."""
+        yield from super().mismatches(observed, train)
+        for name in dict.fromkeys(self._numbers):
+            if name in observed and observed[name].kind not in NUMBERS:
+                yield self._is_text(name, observed[name])
+        for name in self._required:
+            if name in observed and (gap := _gap(observed[name])):
+                yield Mismatch(*self.setting_of(name), name, *gap)
+        single = {
+            source: f"features.{name}"
+            for name, each in self.columns.items()
+            if each.takes_gaps
+            for source in each.sources(name)
+        }
+        single |= {name: "label" if name in self._labels else "weight" for name in self._required}
+        uses = {"label": "task.name: multi_label", "weight": "a column of one value"}
+        for name, argument in single.items():
+            if name in observed and (most := observed[name].most) > 1:
+                problem = f"takes one value, but an example has {most:,} in the column {name!r}"
+                use = uses.get(argument, "kind: multi_hot or kind: sequence")
+                yield Mismatch(f"task.args.{argument}", name, name, problem, use)
+
+    def _is_text(self, name: str, found: Observed) -> Mismatch:
+        texts = [each for each in found.texts if not is_number(each)]
+        is_label = name in self._labels
+        use = f"{name}: vocabulary, or numbers alone in the data"
+        if is_label or name == self.weight:
+            use = "task.name: classification" if is_label else "a column of numbers"
+        if texts and (number := decimal_point(texts[0])):
+            use = f"decimal points in the data, such as {number}"
+        example = f", such as {visible(texts[0])[:60]!r}" if texts else f" ({found.kind})"
+        return Mismatch(
+            *self.setting_of(name),
+            name,
+            f"needs numbers, but the column {name!r} has texts{example}",
+            use,
+        )
 
     @property
     def _numbers(self) -> list[str]:
         """Raw features that must be numbers."""
         features = [name for name, needs_number in self._sources.items() if needs_number]
-        return [*features, self.label, *filter(None, [self.weight])]
+        return [*features, *self._labels, *filter(None, [self.weight])]
+
+    @property
+    def _labels(self) -> Sequence[str]:
+        """The raw features that make the label."""
+        return (self.label,)
+
+    @property
+    def _required(self) -> Sequence[str]:
+        """The raw features of which each example has one value."""
+        return (*self._labels, *filter(None, [self.weight]))
 
     @property
     def number_features(self) -> Sequence[str]:  # type: ignore[override]
@@ -147,13 +212,15 @@ class Table(Task):
             if None in each.inputs(name).values()
             for source, needs_number in each.sources(name).items()
         }
-        own = {name for name in self._numbers if name in (self.label, self.weight)}
+        own = {name for name in self._numbers if name in (*self._labels, self.weight)}
         return tuple(sorted(own | {source for source, is_number in found.items() if is_number}))
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
-        """A dictionary: ``[1]`` by name."""
-        numbers = {name: Spec((1,)) for name in arguments["numeric"]}
-        return numbers | {name: Spec((1,), "int64") for name in arguments["categorical"]}
+        """A dictionary: ``[1]`` or ``[length]`` by name."""
+        kinds = dict.fromkeys(arguments["numeric"], "float32")
+        kinds |= dict.fromkeys(arguments["categorical"], "int64")
+        lengths = arguments.get("lengths", {})
+        return {name: Spec((lengths.get(name, 1),), kind) for name, kind in kinds.items()}
 
     def noise(
         self, arguments: ModelArguments, count: int, draw: np.random.Generator
@@ -161,12 +228,13 @@ class Table(Task):
         """Normal numbers, any ids, and labels of :meth:`draw_labels`."""
         import numpy as np
 
-        inputs: dict[str, Any] = {
-            name: draw.standard_normal((count, 1)).astype(np.float32)
-            for name in arguments["numeric"]
-        }
+        inputs: dict[str, Any] = {}
+        lengths = arguments.get("lengths", {})
+        for name in arguments["numeric"]:
+            values = draw.standard_normal((count, lengths.get(name, 1)))
+            inputs[name] = values.astype(np.float32)
         for name, ids in arguments["categorical"].items():
-            inputs[name] = draw.integers(0, ids, (count, 1))
+            inputs[name] = draw.integers(0, ids, (count, lengths.get(name, 1)))
         return inputs, self.draw_labels(count, draw).astype(np.float32)
 
     @abc.abstractmethod
@@ -188,7 +256,7 @@ class Table(Task):
     @property
     def schema_features(self) -> Sequence[str]:
         """The raw features of the columns, the label and the weight."""
-        return (*self._sources, self.label, *filter(None, [self.weight]))
+        return (*self._sources, *self._labels, *filter(None, [self.weight]))
 
     @property
     def features(self) -> Sequence[str]:
@@ -201,36 +269,33 @@ class Table(Task):
         return tuple(self._sources)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``.
+        """The transformed features: inputs; float32 label and weight ``[batch]``.
 
         Raises:
-            UserError: the schema lacks a feature; the label or the weight may be missing; or a text
-                stands where a number must be.
+            MismatchError: the schema lacks a feature; the label or the weight may be missing; or a
+                text stands where a number must be.
         """
         import tensorflow as tf
 
-        from stagecraft.schemas import missing_features
-
         where = "preprocessing_fn: the schema of Transform"
-        missing_features.check(
-            where,
-            inputs,
-            self.schema_features,
-            "add each missing feature to the schema, or remove it from task.args",
-        )
-        for name in filter(None, (self.label, self.weight)):
-            if isinstance(inputs[name], tf.sparse.SparseTensor):
-                raise _may_be_missing(where, name)
-        for name in self._numbers:
-            if inputs[name].dtype == tf.string:
-                raise _no_number(where, name, "BYTES")
+        kinds = {tf.string: "BYTES", tf.int64: "INT"}
+        observed = {
+            name: Observed(kinds.get(each.dtype, "FLOAT"), isinstance(each, tf.Tensor))
+            for name, each in inputs.items()
+        }
+        if found := [*self.mismatches(observed)]:
+            raise MismatchError(found, where)
         result: dict[str, Any] = {}
         for name, each in self.columns.items():
             result |= each.result(name, inputs)
-        result[self.label] = self.to_label(inputs[self.label])
+        result[self.label] = self.to_label(self._raw_label(inputs))
         if self.weight:
             result[self.weight] = _numbers(inputs[self.weight])
         return result
+
+    def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
+        """What :meth:`to_label` takes, from all raw features."""
+        return inputs[self.label]
 
     def to_label(self, raw: Any) -> Any:
         """The label as float32 ``[batch]``."""
@@ -244,6 +309,22 @@ class Table(Task):
             weights = weights * features[self.weight]
         inputs = {name: features[name] for name in self._inputs}
         return Batch(inputs, features.get(self.label), weights)
+
+    @property
+    def list_features(self) -> Sequence[str]:  # type: ignore[override]
+        """The raw features of columns with several values."""
+        return sorted(
+            {
+                source
+                for name, each in self.columns.items()
+                if each.lengths(name) and not each.takes_gaps
+                for source in each.sources(name)
+            }
+        )
+
+    def value_checks(self) -> Sequence[ValueCheck]:
+        """Those of the columns."""
+        return [c for name, each in self.columns.items() for c in each.value_checks(name)]
 
     def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Parses as the base class does; a number or text that is missing becomes NaN or empty.
@@ -273,24 +354,23 @@ class Table(Task):
         return found
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
-        """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
+        """``serving_columns``, of a tensor for each raw feature: ``[batch]``, or ``[batch, n]``.
 
-        An empty text or NaN is a missing value. Integers have none. See :func:`arguments` for the
-        names of the tensors.
+        An empty text or NaN is a missing value, and at the end of a list no value. Integers have
+        none.
         """
         import tensorflow as tf
 
-        raw_spec = served.raw_spec
-        names = arguments(self.served_features)
+        raw_spec, lists = served.raw_spec, self.list_features
 
         def serving_columns(**columns: Any) -> Any:
             return served.predict(
-                {name: _raw(columns[key], raw_spec[name]) for key, name in names.items()}
+                {name: _raw(values, raw_spec[name]) for name, values in columns.items()}
             )
 
         specs = {
-            key: tf.TensorSpec([None], raw_spec[name].dtype, name=key)
-            for key, name in names.items()
+            name: tf.TensorSpec([None, None][: 1 + (name in lists)], raw_spec[name].dtype)
+            for name in self.served_features
         }
         return {"serving_columns": (serving_columns, specs)}
 
@@ -302,66 +382,33 @@ def _numbers(raw: Any) -> Any:
     return tf.cast(tf.reshape(raw, [-1]), tf.float32)
 
 
-def arguments(names: Sequence[str]) -> dict[str, str]:
-    """Names that TensorFlow accepts for arguments as they are, for raw features: ``{safe: name}``.
-
-    ``_`` replaces all but ASCII letters and digits; ``arg_`` comes before another first character
-    than a letter. If that makes names equal, the later ones get ``_2``, ``_3`` and so on; a name
-    that needs no change keeps it.
-    """
-    safe = {name: re.sub(r"\W", "_", name, flags=re.ASCII) for name in names}
-    safe = {name: each if each[:1].isalpha() else f"arg_{each}" for name, each in safe.items()}
-    found = {name: name for name, each in safe.items() if name == each}
-    for name in names:
-        if name not in found.values():
-            numbered = (f"{safe[name]}_{number}" for number in itertools.count(2))
-            free = itertools.chain([safe[name]], numbered)
-            found[next(each for each in free if each not in found)] = name
-    return {each: name for name in names for each in found if found[each] == name}
-
-
 def _raw(values: Any, spec: Any) -> Any:
-    """``[batch]`` in the form of a parsed feature."""
+    """``[batch]`` or ``[batch, n]`` in the form of a parsed feature."""
     import tensorflow as tf
 
     if isinstance(spec, tf.io.FixedLenFeature):
         return tf.reshape(values, [-1, *spec.shape])
+    values = values if values.shape.rank == 2 else values[:, tf.newaxis]
     known = tf.ones_like(values, tf.bool)
     if values.dtype == tf.string:
         known = tf.not_equal(values, "")
     elif values.dtype.is_floating:
         known = tf.logical_not(tf.math.is_nan(values))
-    rows = tf.where(known)
-    return tf.sparse.SparseTensor(
-        tf.concat([rows, tf.zeros_like(rows)], axis=1),
-        tf.boolean_mask(values, known),
-        [tf.size(values, tf.int64), 1],
-    )
+    # A gap within a list keeps its place.
+    known = tf.cumsum(tf.cast(known, tf.int32), axis=1, reverse=True) > 0
+    if isinstance(spec, tf.io.RaggedFeature):
+        return tf.ragged.boolean_mask(values, known)
+    shape = tf.shape(values, tf.int64)
+    return tf.sparse.SparseTensor(tf.where(known), tf.boolean_mask(values, known), shape)
 
 
-def _may_be_missing(schema_path: str, name: str) -> UserError:
+def _gap(found: Observed) -> tuple[str, str] | None:
+    """Problem and use of a feature that some examples lack."""
+    for split, (count, total) in found.missing.items():
+        if count:
+            problem = f"is missing in {count:,} of {total:,} examples of the split {split}"
+            return problem, "data without these examples"
+    if found.in_each:
+        return None
     use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
-    return UserError(
-        f"{schema_path}: feature {name!r} may be missing, but each example needs it; remove the "
-        f"examples without it, and use {use}",
-        file=schema_path,
-        record=name,
-        suggestion=use,
-    )
-
-
-def _check_number(schema_path: str, feature: Any) -> None:
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
-        raise _no_number(schema_path, feature.name, schema_pb2.FeatureType.Name(feature.type))
-
-
-def _no_number(schema_path: str, name: str, kind: str) -> UserError:
-    return UserError(
-        f"{schema_path}: feature {name!r} has the type {kind}, but the task needs a number; use "
-        "type: INT or FLOAT, or the kind vocabulary or hashed for the column",
-        file=schema_path,
-        record=name,
-        value=kind,
-    )
+    return "may be missing by the schema, but each example needs it", use

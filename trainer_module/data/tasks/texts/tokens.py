@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import hub
@@ -150,7 +150,7 @@ def _inputs(tokens: Tokens, layer: Any) -> Sequence[str]:
 class Texts(Column):
     """One text, or several that the preset joins; a missing one is empty."""
 
-    needs_numbers = False
+    needs_numbers: ClassVar[bool] = False
 
     columns: Sequence[str]
     tokens: Tokens
