@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module import hub
 
 
 def preprocessing_fn(
@@ -23,7 +24,8 @@ def preprocessing_fn(
         inputs: a batch of raw features: ``image``, bytes ``[n]`` or ``[n, 1]``, each the uint8
             values of one image in HWC order, or a PNG or JPEG; ``label`` and ``id``, int64.
         custom_config: ``image_shape``: height, width, channels, by default those of CIFAR-10;
-            ``image_encoded``: whether the images are PNG or JPEG, by default not.
+            ``image_encoded``: whether the images are PNG or JPEG, by default not; ``preset``: of
+            KerasHub, whose image converter resizes and scales instead; ``download``: it may be.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
@@ -43,8 +45,13 @@ def preprocessing_fn(
     config = custom_config or {}
     shape = config.get("image_shape", features.IMAGE_SHAPE)
     pixels = decode(inputs[features.IMAGE], shape, encoded=config.get("image_encoded", False))
+    if preset := config.get("preset"):
+        converter = hub.image_converter(preset, config.get("download", False))
+        image = tf.cast(converter(pixels), tf.float32)
+    else:
+        image = normalise(pixels, *moments(pixels))
     return {
-        features.IMAGE: normalise(pixels, *moments(pixels)),
+        features.IMAGE: image,
         features.LABEL: tf.reshape(inputs[features.LABEL], [-1]),
         features.ID: tf.reshape(inputs[features.ID], [-1]),
     }

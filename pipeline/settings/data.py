@@ -158,9 +158,9 @@ class DataSettings(Settings):
         return "folder" if self._is_image_folder(task) else "cifar"
 
     def _is_image_folder(self, task: Task) -> bool:
-        if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
-            return False
         if task.is_table:  # its columns may have these names
+            return False
+        if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
             return False
         if files.is_remote(self.source):  # settings are read where nobody may read the data
             return False
@@ -216,7 +216,7 @@ class DataSettings(Settings):
                 f"does not fit the task {task.name}, which reads more than types from the schema",
                 "data.schema_file",
             )
-        if self.infer_schema and task.found.sample_arguments is None:
+        if self.infer_schema and not task.found.knows_arguments:
             raise SettingError(
                 "data.infer_schema",
                 True,

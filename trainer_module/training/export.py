@@ -114,11 +114,13 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
-    served = _served(call, loader.apply_transform_model, transform, task, schema_path)
+    served = _served(call, loader.apply_transform_model, transform, task, schema_path, model)
+    if resources := list(task.resources()):
+        module.task = resources
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
     plain = task.in_float32()
-    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path)
+    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path, model)
     functions = _functions(served, task, evaluate, _of_numbers(of_plain, plain))
     signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
@@ -164,6 +166,7 @@ def _served(
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
+    model: keras.Model,
 ) -> Served:
     def in_own_unit(inputs: Nest) -> Nest:
         return task.own_unit(call(inputs), None)[0]
@@ -174,7 +177,13 @@ def _served(
 
     raw_spec = graph.raw_feature_spec()
     return Served(
-        predict, transform, in_own_unit, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+        predict,
+        transform,
+        in_own_unit,
+        raw_spec,
+        graph.vocabulary_by_name,
+        schema_path=schema_path,
+        model=model,
     )
 
 
@@ -201,7 +210,8 @@ def _functions(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+        made = _one_by_one(evaluate, batch) if task.evaluates_singly else evaluate(batch)
+        return {**made, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     functions: Functions = {
         "serving_default": (serving_default, _EXAMPLES),
@@ -237,6 +247,27 @@ def _of_numbers(served: Served, task: Task) -> Functions:
         return {name: value for name, value in found.items() if value.dtype != tf.string}
 
     return {"serving_transformed": (serving_transformed, specs)}
+
+
+def _one_by_one(evaluate: Callable[[Batch], Tensors], batch: Batch) -> Tensors:
+    """``evaluate`` in the memory of one example: TFMA may call it with a thousand."""
+
+    def first(parts: Any) -> Tensors:
+        alone = Batch(*tf.nest.map_structure(lambda part: part[tf.newaxis], tuple(parts)))
+        return {name: value[0] for name, value in evaluate(alone).items()}
+
+    def spec(part: tf.Tensor) -> tf.TensorSpec:
+        return tf.TensorSpec(part.shape[1:], part.dtype)
+
+    specs = tf.nest.map_structure(spec, tuple(batch))
+    traced = tf.function(first, autograph=False).get_concrete_function(specs)
+    made = tf.nest.map_structure(
+        lambda one: tf.TensorSpec(one.shape, one.dtype), traced.structured_outputs
+    )
+    results: Tensors = tf.map_fn(
+        first, tuple(batch), fn_output_signature=made, parallel_iterations=1
+    )
+    return results
 
 
 def evaluated(
