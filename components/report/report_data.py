@@ -59,6 +59,8 @@ class Quality:
     mistakes: list[Mistake]
     images: dict[int, bytes]
     """PNG images of the mistakes by example id, as far as the examples still exist."""
+    files: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    """The files of those images, by example id, if the examples have names."""
     thresholds: dict[str, Bounds]  # by metric
     failures: list[str]  # why the model is not blessed, a sentence each
     blessed: bool

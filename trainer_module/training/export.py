@@ -8,8 +8,9 @@ without this project, TFX or Keras. Its signatures:
 
 and those of the task. For pictures:
 
+    serving_files        files: string [batch], if the raw pictures are files
     serving_images       images: uint8 [batch, height, width, channels]
-        both give        logits         float32 [batch, classes]
+        all give         logits         float32 [batch, classes]
                          probabilities  float32 [batch, classes]
                          class_id       int64   [batch]
                          class_name     string  [batch]

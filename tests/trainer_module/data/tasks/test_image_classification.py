@@ -149,7 +149,9 @@ def test_jpeg_is_decoded():
 
     image = np.full((8, 6, 3), 77, np.uint8)
     encoded = tf.io.encode_jpeg(image, quality=100)
-    found = preprocessing.decode(tf.stack([encoded, encoded]), [8, 6, 3], encoded=True)
+    found = preprocessing.decode(
+        tf.stack([encoded, encoded]), {"image_shape": [8, 6, 3], "image_encoded": True}
+    )
     np.testing.assert_array_equal(found, [image, image])
 
 

@@ -138,7 +138,7 @@ class ImageClassification(Task):
         }
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
-        """``image_shape`` and ``image_encoded``."""
+        """How to decode the picture."""
         from stagecraft.trainer_module.data import labels
 
         config = labels.picture(schema_path).config()
@@ -147,7 +147,7 @@ class ImageClassification(Task):
         return {**config, "preset": self.preset, "download": self.preset_download}
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
-        """``serving_images``, of uint8 pictures ``[batch, height, width, channels]``."""
+        """``serving_images``, of decoded pictures; ``serving_files``, if the pictures are files."""
         import tensorflow as tf
 
         from stagecraft.trainer_module.data import labels
@@ -159,8 +159,10 @@ class ImageClassification(Task):
             encode = _to_png if picture.encoded else _to_bytes
             return served.predict({names.IMAGE: tf.reshape(encode(images), shape)})
 
-        spec = tf.TensorSpec([None, *picture.shape], tf.uint8, name="images")
-        return {"serving_images": (serving_images, spec)}
+        size = picture.shape[:2] if picture.fit is None else (None, None)
+        dtype = tf.uint16 if picture.bits == 16 else tf.uint8
+        spec = tf.TensorSpec([None, *size, picture.shape[2]], dtype, name="images")
+        return {"serving_images": (serving_images, spec), **files_signature(served)}
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Pictures and labels."""
@@ -189,8 +191,10 @@ class ImageClassification(Task):
         """The picture's shape."""
         from stagecraft.trainer_module.data import labels
 
-        shape = list(labels.picture(schema_path).shape)
-        return f"uint8 images {shape}, or tf.Examples of them"
+        picture = labels.picture(schema_path)
+        if picture.fit is not None:
+            return "JPEG, PNG, BMP or GIF files of any size, or tf.Examples of them"
+        return f"uint{picture.bits} images {list(picture.shape)}, or tf.Examples of them"
 
     def output_text(self, class_names: Sequence[str]) -> str:
         """The classes."""
@@ -199,6 +203,22 @@ class ImageClassification(Task):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", softmax.is_correct),)
+
+
+def files_signature(served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+    """``serving_files``, of files: string ``[batch]``; none if the raw pictures are no files."""
+    import tensorflow as tf
+
+    from stagecraft.trainer_module.data import labels
+
+    if not labels.picture(served.schema_path).encoded:
+        return {}
+
+    def serving_files(files: Any) -> Any:
+        shape = [-1, *served.raw_spec[names.IMAGE].shape]
+        return served.predict({names.IMAGE: tf.reshape(files, shape)})
+
+    return {"serving_files": (serving_files, tf.TensorSpec([None], tf.string, name="files"))}
 
 
 def _is_weight(value: Any) -> bool:
@@ -219,7 +239,7 @@ def _to_bytes(images: Any) -> Any:
 
 
 def _to_png(images: Any) -> Any:
-    """Encodes uint8 ``[batch, height, width, channels]`` without loss: string ``[batch]``."""
+    """Encodes uint8 or uint16 ``[batch, height, width, channels]``: string ``[batch]``."""
     import tensorflow as tf
 
     return tf.map_fn(tf.io.encode_png, images, fn_output_signature=tf.TensorSpec([], tf.string))
