@@ -70,7 +70,7 @@ def build(name: str, arguments: ModelArguments, given: Mapping[str, Any], task: 
 def _backbone(
     library: Any,
     name: str,
-    kind: type,
+    kind: Any,
     own: Mapping[str, Any],
     arguments: ModelArguments,
     task: Task,
@@ -165,7 +165,7 @@ def _in_policy(backbone: Any) -> Any:
 
 
 def _head(
-    library: Any, name: str, kind: type, backbone: type, arguments: ModelArguments
+    library: Any, name: str, kind: Any, backbone: type, arguments: ModelArguments
 ) -> Any | None:
     """The class of the whole model; None: the backbone is the model."""
     if issubclass(kind, library.models.Task):

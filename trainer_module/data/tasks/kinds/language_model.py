@@ -30,8 +30,8 @@ class LanguageModel(Task):
     description = "text: the next token, a character or a word"
     monitor = "perplexity"
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.tokens.preprocessing_fn"
-    schema_file = names.schema_file("text")
-    example_gen = "stagecraft.components.example_gen.kinds.text.TextExampleGen"
+    schema_file: str | None = names.schema_file("text")
+    example_gen: str | None = "stagecraft.components.example_gen.kinds.text.TextExampleGen"
     schema_features: Sequence[str] = (names.TEXT, names.ID)
     features: Sequence[str] = (names.TOKENS, names.ID)
     served_features: Sequence[str] = (names.TEXT,)

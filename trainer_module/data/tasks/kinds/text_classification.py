@@ -108,7 +108,7 @@ class TextClassification(Classification):
     knows_arguments = True
 
     @property
-    def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
+    def sample_arguments(self) -> ModelArguments:
         """``inputs``, ``length``, ``vocabulary_size`` and ``outputs``; imports KerasHub."""
         return {
             "inputs": self._tokens.inputs,
