@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas import features, missing_features
-from stagecraft.trainer_module import decoding
+from stagecraft.trainer_module import decoding, hub
 
 
 def preprocessing_fn(
@@ -23,7 +23,9 @@ def preprocessing_fn(
     Args:
         inputs: a batch of raw features: ``image``, bytes ``[n]`` or ``[n, 1]``, each the uint8
             values of one image in HWC order, or a file; ``label`` and ``id``, int64.
-        custom_config: of ``labels.Picture.config``; by default pictures as in CIFAR-10.
+        custom_config: of ``labels.Picture.config``, by default pictures as in CIFAR-10; and
+            ``preset``: of KerasHub, whose image converter resizes and scales instead; ``download``:
+            it may be.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
@@ -40,9 +42,17 @@ def preprocessing_fn(
         "add each missing feature to the schema, or use your own preprocessing_fn that returns "
         f"{', '.join(features.ALL)}",
     )
-    pixels = decode(inputs[features.IMAGE], custom_config or {})
+    config = custom_config or {}
+    pixels = decode(inputs[features.IMAGE], config)
+    if preset := config.get("preset"):
+        converter = hub.image_converter(preset, config.get("download", False))
+        if pixels.dtype == tf.uint16:  # a converter takes values from 0 to 255
+            pixels = tf.cast(pixels, tf.float32) / 257
+        image = tf.cast(converter(pixels), tf.float32)
+    else:
+        image = normalise(pixels, *moments(pixels))
     return {
-        features.IMAGE: normalise(pixels, *moments(pixels)),
+        features.IMAGE: image,
         features.LABEL: tf.reshape(inputs[features.LABEL], [-1]),
         features.ID: tf.reshape(inputs[features.ID], [-1]),
     }

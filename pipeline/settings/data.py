@@ -270,7 +270,7 @@ class DataSettings(Settings):
                 f"does not fit the task {task.name}, which reads more than types from the schema",
                 "data.schema_file",
             )
-        if self.infer_schema and task.found.sample_arguments is None:
+        if self.infer_schema and not task.found.knows_arguments:
             raise SettingError(
                 "data.infer_schema",
                 True,

@@ -30,6 +30,9 @@ RARELY = (
 )
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""
 
+OPTIONAL = {"docs/how-to/keras-hub.md": "keras_hub"}
+"""Pages that need a package which is not a dependency."""
+
 ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/serve.md", "docs/how-to/tune.md")
 """Pages with a test of their own, which looks at what the commands leave."""
 
@@ -50,6 +53,8 @@ def test_what_it_says_works(page: pathlib.Path, reader: Reader) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(long=True))
 def test_what_it_trains_works(page: pathlib.Path, reader: Reader) -> None:
+    if package := OPTIONAL.get(name(page)):
+        pytest.importorskip(package, reason=f"the page needs {package}")
     reader.read(page)
 
 

@@ -70,7 +70,13 @@ def assemble(
         fresh = train.without_initial_weights()
         initial, loaded = loading.read(
             train,
-            lambda: assemble(fresh, arguments, tf.device("CPU:0"), precision, task=task),
+            lambda lora: assemble(
+                fresh if lora else fresh.without_lora(),
+                arguments,
+                tf.device("CPU:0"),
+                precision,
+                task=task,
+            ),
             transform,
             task.features,
         )
@@ -79,7 +85,7 @@ def assemble(
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     with scope or contextlib.nullcontext(), _policy(precision):
-        built = registry.build(train.model, arguments, task)
+        built = registry.build(train.model, arguments, task, train.model_args)
         if isinstance(built, keras.Model):
             model = built
         else:

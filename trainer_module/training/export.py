@@ -60,7 +60,6 @@ from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
-from stagecraft.trainer_module.data.tasks.tables.table import arguments
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import meaning
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
@@ -116,11 +115,13 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
-    served = _served(call, loader.apply_transform_model, transform, task, schema_path)
+    served = _served(call, loader.apply_transform_model, transform, task, schema_path, model)
+    if resources := list(task.resources()):
+        module.task = resources
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
     plain = task.in_float32()
-    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path)
+    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path, model)
     functions = _functions(served, task, evaluate, _of_numbers(of_plain, plain))
     signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
@@ -166,6 +167,7 @@ def _served(
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
+    model: keras.Model,
 ) -> Served:
     def in_own_unit(inputs: Nest) -> Nest:
         return task.own_unit(call(inputs), None)[0]
@@ -176,7 +178,13 @@ def _served(
 
     raw_spec = graph.raw_feature_spec()
     return Served(
-        predict, transform, in_own_unit, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+        predict,
+        transform,
+        in_own_unit,
+        raw_spec,
+        graph.vocabulary_by_name,
+        schema_path=schema_path,
+        model=model,
     )
 
 
@@ -203,7 +211,8 @@ def _functions(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+        made = _one_by_one(evaluate, batch) if task.evaluates_singly else evaluate(batch)
+        return {**made, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
     functions: Functions = {
         "serving_default": (serving_default, _EXAMPLES),
@@ -232,19 +241,34 @@ def _of_numbers(served: Served, task: Task) -> Functions:
     if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
         return {}
     specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
-    names = arguments(list(specs))
 
     def serving_transformed(**tensors: tf.Tensor) -> Tensors:
-        given = {name: tensors[key] for key, name in names.items()}
-        packed = keras.tree.pack_sequence_as(structure, [given[name] for name in specs])
+        packed = keras.tree.pack_sequence_as(structure, [tensors[name] for name in specs])
         found = task.outputs(served.call(packed), served.schema_path)
         return {name: value for name, value in found.items() if value.dtype != tf.string}
 
-    named = {
-        key: tf.TensorSpec(specs[name].shape, specs[name].dtype, name=key)
-        for key, name in names.items()
-    }
-    return {"serving_transformed": (serving_transformed, named)}
+    return {"serving_transformed": (serving_transformed, specs)}
+
+
+def _one_by_one(evaluate: Callable[[Batch], Tensors], batch: Batch) -> Tensors:
+    """``evaluate`` in the memory of one example: TFMA may call it with a thousand."""
+
+    def first(parts: Any) -> Tensors:
+        alone = Batch(*tf.nest.map_structure(lambda part: part[tf.newaxis], tuple(parts)))
+        return {name: value[0] for name, value in evaluate(alone).items()}
+
+    def spec(part: tf.Tensor) -> tf.TensorSpec:
+        return tf.TensorSpec(part.shape[1:], part.dtype)
+
+    specs = tf.nest.map_structure(spec, tuple(batch))
+    traced = tf.function(first, autograph=False).get_concrete_function(specs)
+    made = tf.nest.map_structure(
+        lambda one: tf.TensorSpec(one.shape, one.dtype), traced.structured_outputs
+    )
+    results: Tensors = tf.map_fn(
+        first, tuple(batch), fn_output_signature=made, parallel_iterations=1
+    )
+    return results
 
 
 def evaluated(

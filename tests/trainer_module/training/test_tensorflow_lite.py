@@ -82,9 +82,7 @@ def test_a_table_with_texts(tmp_path: pathlib.Path) -> None:
     columns = {"price (€)": "numeric", "town": "vocabulary", "1st": "numeric"}
     args = {"features": columns, "label": "sold"}
     small_tables.trained(tmp_path, "binary_classification", rows, args, steps=3, batch_size=16)
-    names = {"price (€)": "price____", "1st": "arg_1st"}
-    examples = [to_example(row).SerializeToString() for row in rows[:7]]
-    same(tmp_path / "model", examples, lambda name: names.get(name, name))
+    same(tmp_path / "model", [to_example(row).SerializeToString() for row in rows[:7]])
 
 
 @pytest.mark.slow

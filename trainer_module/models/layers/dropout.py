@@ -18,8 +18,7 @@ from stagecraft.trainer_module.models.layers.walk import walk
 
 _log = logging.getLogger(__name__)
 
-_Key = int | tf.Tensor
-_Draw = Callable[[Any, tf.Tensor, RandomState, _Key], tf.Tensor]
+_Draw = Callable[[Any, tf.Tensor, RandomState, Any], tf.Tensor]
 
 
 def key_layers(model: keras.Model, seed: int) -> None:
@@ -112,7 +111,9 @@ def _keyed(layer: Any, draw: _Draw, name: str) -> Callable[..., tf.Tensor]:
     return call
 
 
-def _dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Key) -> tf.Tensor:
+def _dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     """Like ``tf.nn.experimental.stateless_dropout``, with this mask."""
     shape = list(keras.ops.shape(inputs))
     noise, per_example = _noise_shape(layer, shape)
@@ -125,7 +126,9 @@ def _dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Key) -> 
     return tf.where(keep, scaled, tf.zeros([], inputs.dtype))
 
 
-def _alpha_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Key) -> tf.Tensor:
+def _alpha_dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     """Like Keras; Klambauer et al. 2017, "Self-Normalizing Neural Networks"."""
     if layer.rate == 0:
         return inputs
@@ -140,7 +143,7 @@ def _alpha_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Ke
 
 
 def _kept(
-    rate: float, current: RandomState, key: _Key, shape: list[Any], per_example: bool
+    rate: float, current: RandomState, key: int | tf.Tensor, shape: list[Any], per_example: bool
 ) -> tf.Tensor:
     """A mask of bool: False with the probability ``rate``.
 
@@ -175,21 +178,25 @@ def _noise_shape(layer: Any, shape: list[Any]) -> tuple[list[Any], bool]:
     )
 
 
-def _gaussian_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Key) -> tf.Tensor:
+def _gaussian_dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     if layer.rate == 0:
         return inputs
     deviation = math.sqrt(layer.rate / (1 - layer.rate))
     return inputs * _normal(inputs, current, key, mean=1, deviation=deviation)
 
 
-def _gaussian_noise(layer: Any, inputs: tf.Tensor, current: RandomState, key: _Key) -> tf.Tensor:
+def _gaussian_noise(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     if layer.stddev == 0:
         return inputs
     return inputs + _normal(inputs, current, key, mean=0, deviation=layer.stddev)
 
 
 def _normal(
-    inputs: tf.Tensor, current: RandomState, key: _Key, *, mean: float, deviation: float
+    inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor, *, mean: float, deviation: float
 ) -> tf.Tensor:
     """Normal draws in the shape of the inputs: quantiles of uniform draws of 53 bits.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
+from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks import metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -37,12 +38,21 @@ class ImageClassification(Task):
         {"input_shape": names.IMAGE_SHAPE, "num_classes": 10}
     )
 
-    def __init__(self, class_weights: Mapping[str, float] | Sequence[float] | None = None):
-        """Takes weights of the classes.
+    def __init__(
+        self,
+        class_weights: Mapping[str, float] | Sequence[float] | None = None,
+        preset: str | None = None,
+        download: bool = False,
+    ):
+        """Takes weights of the classes, and a preset.
 
         Args:
             class_weights: factors of the training's loss, for each class in the schema's order;
                 or by name of the class, 1 for other classes.
+            preset: folder of a preset of KerasHub, whose image converter resizes and scales the
+                pictures, instead of the mean and variance of the split; with ``download``, its
+                name.
+            download: whether KerasHub may download the preset.
 
         Raises:
             SettingError: a factor is no number of 0 or more.
@@ -53,6 +63,14 @@ class ImageClassification(Task):
         ):
             raise _refusal(class_weights, "are not numbers of 0 or more", "[1, 3]")
         self.class_weights = class_weights
+        self.preset, self.preset_download = preset, download
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The file of the image converter."""
+        if self.preset is None:
+            return ()
+        return hub.converter_files("task.args.preset", self.preset, self.preset_download)
 
     def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
         """``class_weights`` as a list."""
@@ -86,8 +104,12 @@ class ImageClassification(Task):
         from stagecraft.trainer_module.data import labels
 
         self.resolved_args({}, schema_path)  # refuses class weights that do not fit
+        shape = labels.picture(schema_path).shape
+        if self.preset is not None:
+            converter = hub.image_converter(self.preset, self.preset_download)
+            shape = (*(converter.image_size or shape[:2]), shape[2])
         return {
-            "input_shape": labels.picture(schema_path).shape,
+            "input_shape": shape,
             "num_classes": len(labels.class_names(schema_path)),
         }
 
@@ -119,7 +141,10 @@ class ImageClassification(Task):
         """How to decode the picture."""
         from stagecraft.trainer_module.data import labels
 
-        return labels.picture(schema_path).config()
+        config = labels.picture(schema_path).config()
+        if self.preset is None:
+            return config
+        return {**config, "preset": self.preset, "download": self.preset_download}
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_images``, of decoded pictures; ``serving_files``, if the pictures are files."""
