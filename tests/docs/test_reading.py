@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from reading import PAGES, ROOT, Reader, commands, is_long, name, runs_something
+from reading import OPTIONAL, PAGES, ROOT, Reader, commands, is_long, name, runs_something
 from snippets import needs, snippets, untested
 
 COMMANDS = [line for page in PAGES for line in commands(page)]
@@ -29,9 +29,6 @@ RARELY = (
     "docs/reference/workers.md",
 )
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""
-
-OPTIONAL = {"docs/how-to/keras-hub.md": "keras_hub"}
-"""Pages that need a package which is not a dependency."""
 
 ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/serve.md", "docs/how-to/tune.md")
 """Pages with a test of their own, which looks at what the commands leave."""

@@ -100,7 +100,8 @@ class Tokens:
 
 @functools.lru_cache(maxsize=8)
 def _layer(tokens: Tokens, _: Any) -> Any:
-    library = hub.library(_SETTING, tokens.preset)
+    needs = ("task", "a sample of texts") if tokens.preset is None else (_SETTING, tokens.preset)
+    library = hub.library(*needs)
     import tensorflow as tf
 
     kind = getattr(library.models, tokens.kind)
