@@ -250,7 +250,8 @@ class DataSettings(Settings):
             problem = f"is only for folders of image files, not for data.source: {self.source}"
             self._refuse_changed(("image_size", "image_fit", "corrupt_images"), problem, use)
             is_own = self.source != SAMPLE_SOURCE and self.example_gen is None
-            if MASK in task.features and is_own and self.schema_file is None:
+            is_own = is_own and self.schema_file is None and not task.is_table
+            if is_own and MASK in task.features:
                 problem = "is no local folder with the folders images and masks"
                 use = "such a folder, or data.schema_file"
                 raise SettingError("data.source", self.source, problem, use)
