@@ -123,9 +123,10 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
 
 def _is_known(segment: Segment) -> bool:
     """Whether an earlier segment computes the same, and returns what it takes."""
-    ends = segment.model.inputs[0], segment.model.outputs[0]
-    kinds = {(end.shape, end.dtype) for end in ends}
-    return segment.equal.first is not segment and len(kinds) == 1
+    if segment.equal.first is segment:
+        return False
+    ends = segment.model.input, segment.model.output
+    return len({(end.shape, end.dtype) for end in ends}) == 1
 
 
 @contextlib.contextmanager

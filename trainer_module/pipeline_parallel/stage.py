@@ -418,11 +418,12 @@ class EqualSegments:
 
     def of(self, segment: Segment, remat: bool) -> _Equal:
         """The segments that compute the same as this one."""
-        model = segment.model
-        ends = model.input, model.output
+        model, alone = segment.model, _Equal(segment, remat, self._device_type)
         key = structural_keys.model_key(model)
-        alone = _Equal(segment, remat, self._device_type)
-        if key is None or not all(isinstance(end, keras.KerasTensor) for end in ends):
+        if key is None:
+            return alone
+        ends = model.input, model.output
+        if not all(isinstance(end, keras.KerasTensor) for end in ends):
             return alone
         equal = self._known.setdefault((key, *((end.shape, end.dtype) for end in ends)), alone)
         equal.count += equal is not alone
