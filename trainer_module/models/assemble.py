@@ -87,7 +87,7 @@ def assemble(
             model = _chain(built, train.model, task.input_specs(arguments))
         model_graph.note(model, task.input_specs(arguments))
         _check(model, train.model)
-        _name_apart(model)
+        name_apart(model)
         matrices.mark(model)
         patterns.apply(train, model)
         if adapt_to is not None:
@@ -110,7 +110,7 @@ def _check(model: keras.Model, name: str) -> None:
         )
 
 
-def _name_apart(model: keras.Model) -> None:
+def name_apart(model: keras.Model) -> None:
     """Gives variables with the same path different ones: checkpoints know them by their paths.
 
     A layer that makes a weight before Keras has named its parents leaves these out of the path.

@@ -60,9 +60,18 @@ def calls(model: keras.Model) -> list[Any]:
     return list(order.values())
 
 
+def input_count(model: keras.Model) -> int:
+    """The number of the first of :func:`calls` that are inputs.
+
+    Inputs that are outputs of one call of another model have one node.
+    """
+    histories = [tensor._keras_history for tensor in model.inputs]
+    return len({(id(each.operation), each.node_index) for each in histories})
+
+
 def computed(model: keras.Model) -> list[Any]:
     """The nodes that compute something: :func:`calls` without inputs and carried tensors."""
-    nodes = calls(model)[len(model.inputs) :]
+    nodes = calls(model)[input_count(model) :]
     return [node for node in nodes if not isinstance(node.operation, Carry)]
 
 
@@ -145,7 +154,9 @@ def _traced_chain(layer: Any) -> keras.Model | None:
     shapes = layer.get_build_config() or {}
     if len(arguments) != 2 or not isinstance(shapes.get("input_shape"), (tuple, list)):
         return None
-    given = keras.KerasTensor((None, *shapes["input_shape"][1:]), layer.compute_dtype)
+    shape, dtype = (None, *shapes["input_shape"][1:]), layer.compute_dtype
+    # With a name: Keras would count this input among those of the user.
+    given = keras.Input(batch_shape=shape, dtype=dtype, name=f"{layer.name}_input")
     model = keras.Model(given, layer.call(given), name=layer.name)
     nodes, known = computed(model), set(map(id, model.variables))
     layers = len(nodes) > 1 and all(isinstance(node.operation, keras.Layer) for node in nodes)
@@ -266,7 +277,7 @@ def have_gradients(
         return tf.as_dtype(tensor.dtype).is_floating
 
     known = {id(tensor) for tensor, has in zip(model.inputs, of_inputs, strict=True) if has}
-    for node in calls(model)[len(model.inputs) :]:
+    for node in calls(model)[input_count(model) :]:
         weights = getattr(node.operation, "trainable_variables", ())
         trained = any(weight.path not in frozen for weight in weights)
         if trained or any(id(tensor) in known for tensor in node.input_tensors):

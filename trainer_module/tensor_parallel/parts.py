@@ -136,9 +136,9 @@ class SlicesRule(ShardRule):
         """Weights that the first shard adds to its part of a sum; for the others, they are 0."""
         return ()
 
-    def drawn(self, layer: Any, way: Way, inputs: Any) -> Split | None:
-        """How an input of a random layer inside is divided; None: it is whole."""
-        return None
+    def drawn(self, layer: Any, way: Way) -> Callable[[Any], Split | None]:
+        """A function: how an input of a random layer inside is divided; None: it is whole."""
+        return lambda inputs: None
 
     @abc.abstractmethod
     def outputs(self, call: LayerCall, way: Way, place: int, pieces: Sequence[tf.Tensor]) -> Any:
@@ -156,6 +156,7 @@ class SlicesRule(ShardRule):
             for name, each in call.variables.items()
             if name not in weights
         }
+        drawn = self.drawn(layer, way)
         form: list[Any] = []
         with _counted(layer) as draws:
 
@@ -170,7 +171,7 @@ class SlicesRule(ShardRule):
                     scope.state_mapping[id(call.variable(name))] = value
                 draws.counts = shard == 0
                 changes = self.changes(layer, way, shard)
-                with scope, changed(changes), self._drawing(call, way, shard):
+                with scope, changed(changes), _drawing(layer, drawn, shard):
                     outputs = call.own(**{**given, **dict(zip(names, inputs, strict=True))})
                 form[:] = [tf.nest.map_structure(lambda each: each is not None, outputs)]
                 return tuple(each for each in tf.nest.flatten(outputs) if each is not None)
@@ -198,25 +199,26 @@ class SlicesRule(ShardRule):
             return call.group.copies(value)
         return [value, *[tf.zeros(value.shape, value.dtype)] * (call.group.count - 1)]
 
-    def _drawing(
-        self, call: LayerCall, way: Way, shard: int
-    ) -> contextlib.AbstractContextManager[None]:
-        """In the block, the random layers inside draw what one device would draw."""
 
-        def wrap(inner: Any, own: Callable[..., Any]) -> Callable[..., Any]:
-            def drop(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-                split = self.drawn(call.layer, way, inputs) if training and inner.rate else None
-                if split is None:
-                    return own(inputs, training=training)
-                shape = tf.unstack(tf.shape(inputs))
-                shape[split.axis] = sum(split.sizes)
-                factors = own(tf.ones(tf.stack(shape), inputs.dtype), training=True)
-                return inputs * split.cut(factors, shard)
+def _drawing(
+    layer: Any, drawn: Callable[[Any], Split | None], shard: int
+) -> contextlib.AbstractContextManager[None]:
+    """In the block, the random layers inside draw what one device would draw."""
 
-            return drop
+    def wrap(inner: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+        def drop(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+            split = drawn(inputs) if training and inner.rate else None
+            if split is None:
+                return own(inputs, training=training)
+            shape = tf.unstack(tf.shape(inputs))
+            shape[split.axis] = sum(split.sizes)
+            factors = own(tf.ones(tf.stack(shape), inputs.dtype), training=True)
+            return inputs * split.cut(factors, shard)
 
-        inside = [each for _, each in walk(call.layer) if isinstance(each, keras.layers.Dropout)]
-        return intercepted(inside, wrap)
+        return drop
+
+    inside = [each for _, each in walk(layer) if isinstance(each, keras.layers.Dropout)]
+    return intercepted(inside, wrap)
 
 
 def _is_stream(name: str, value: Any) -> bool:

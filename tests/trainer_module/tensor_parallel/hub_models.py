@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from stagecraft.trainer_module.models.assemble import name_apart
 from stagecraft.trainer_module.models.layers.walk import walk
 
 VOCABULARY, LENGTH, EXAMPLES, CLASSES = 60, 6, 4, 3
@@ -98,11 +99,6 @@ def _vision() -> keras.Model:
     return kind(backbone=inner, num_classes=CLASSES, preprocessor=None)
 
 
-def _of_roformer() -> keras.Model:
-    inner = backbone("RoformerV2", **_SIZES, **_HEADS, head_size=4)
-    return keras.Model(inner.input, keras.layers.Dense(CLASSES)(inner.output[:, 0]))
-
-
 _ALIKE = {**_HEADS, "dropout": 0.1, "max_sequence_length": LENGTH}
 
 CHECKED: dict[str, HubModel] = {
@@ -121,7 +117,7 @@ OTHERS: dict[str, HubModel] = {
     "Bart": _both("Bart", dropout=0.1, max_sequence_length=LENGTH),
     "Bloom": _language("Bloom", num_heads=5, hidden_dim=20, dropout=0.1),
     "Falcon": _language("Falcon", num_attention_heads=4, attention_dropout_rate=0.1),
-    "GPTNeoX": _language("GPTNeoX", **_ALIKE),
+    "GPTNeoX": _language("GPTNeoX", **_ALIKE, rotary_percentage=0.5),
     "Gemma grouped": _language("Gemma", **_QUERIES, head_dim=4, final_logit_soft_cap=3.0),
     "Llama dropout": _language("Llama", **_QUERIES, dropout=0.1),
     "Mistral": _language("Mistral", **_QUERIES),
@@ -136,11 +132,18 @@ OTHERS: dict[str, HubModel] = {
     ),
     "Albert": _texts("Albert", _SEGMENTS, **_ALIKE, embedding_dim=16),
     "Roberta": _texts("Roberta", **_ALIKE),
-    "RoformerV2": HubModel(
-        _of_roformer, {key: _SEGMENTS[key] for key in ("token_ids", "segment_ids")}, _LABELS
-    ),
 }
 """Those whose layers are compared with shards in one process."""
+
+
+def t5_of_images(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Takes the first pixels for ids."""
+    inner = backbone("T5", **_SIZES, **_HEADS, dropout=0.1)
+    images = keras.Input(input_shape)
+    ids = keras.ops.cast(keras.ops.abs(images[:, :LENGTH, 0, 0]) * 10, "int32")
+    both = {name: ids if name.endswith("ids") else ids * 0 + 1 for name in _BOTH}
+    hidden = inner(both)["decoder_sequence_output"]
+    return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden[:, 0]))
 
 
 @contextlib.contextmanager
@@ -177,6 +180,7 @@ def made(model: HubModel) -> keras.Model:
     """The model, whose softmax layers compute in float64, too."""
     keras.utils.set_random_seed(0)
     built = model.make()
+    name_apart(built)  # T5
     for _, layer in walk(built):
         if layer.compute_dtype == "float32":
             layer.dtype_policy = keras.dtype_policies.get("float64")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -16,18 +16,14 @@ from stagecraft.trainer_module.tensor_parallel.rule import adapted
 from stagecraft.trainer_module.tensor_parallel.rules.einsum_dense import letters
 from stagecraft.trainer_module.tensor_parallel.split import Split, Way, even
 
-_QUERIES = frozenset(
-    {*("query", "query_dense", "query_proj", "query_projector", "q_dense_layer"), "query_key_value"}
-)
+_QUERIES = frozenset({"query", "query_dense", "query_proj", "query_projector", "query_key_value"})
 _KEYS = frozenset(
     f"{name}{end}" for name in ("key", "value") for end in ("", "_dense", "_proj", "_projector")
-) | {"k_dense_layer", "v_dense_layer"}
-_OUTPUTS = frozenset(
-    {"attention_output", "output_dense", "out_proj", "output_projector", "o_dense_layer"}
 )
+_OUTPUTS = frozenset({"attention_output", "output_dense", "out_proj", "output_projector"})
 """Names of the projections inside: of queries, of keys and values, and of the output."""
 
-_COUNTS = ("num_query_heads", "num_heads", "heads")
+_COUNTS = ("num_query_heads", "num_heads")
 _KEY_COUNT = "num_key_value_heads"
 _REPEATS = ("num_key_value_groups", "num_repeats")
 """Heads of queries for each head of keys."""
@@ -70,7 +66,7 @@ class AttentionRule(SlicesRule):
                 *("CLIPMultiHeadAttention", "CachedGemmaAttention", "CachedGemma3Attention"),
                 *("Gemma3VisionAttention", "PaliGemmaVitAttention", "GPTNeoXAttention"),
                 *("BloomAttention", "FalconAttention", "DisentangledSelfAttention"),
-                *("T5MultiHeadAttention", "RoformerAttention", *sorted(_DROP_OUTPUTS)),
+                *("T5MultiHeadAttention", *sorted(_DROP_OUTPUTS)),
             )
         ),
     )
@@ -133,24 +129,32 @@ class AttentionRule(SlicesRule):
         }
         values |= {n: vars(layer)[n] // before * queries for n in _WIDTHS if n in vars(layer)}
         own = {name: value for name, value in values.items() if name in vars(layer)}
-        return [(layer, own), *_slopes(layer, Split(0, heads.queries), shard)]
+        # A Dense checks the width of its input.
+        outputs = [
+            (each, {"_input_spec": None}) for _, each in walk(layer) if each.name in _OUTPUTS
+        ]
+        return [(layer, own), *outputs, *_slopes(layer, Split(0, heads.queries), shard)]
 
     def of_first(self, layer: Any) -> Sequence[str]:
         """The bias of the output."""
         return [f"{each.name}/bias" for _, each in walk(layer) if each.name in _OUTPUTS]
 
-    def drawn(self, layer: Any, way: Way, inputs: Any) -> Split | None:
+    def drawn(self, layer: Any, way: Way) -> Callable[[Any], Split | None]:
         """Scores ``[batch, heads, …]``, outputs ``[batch, length, heads, size]``.
 
         The scores of Gemma are ``[batch, heads of keys, queries for each, …]``.
         """
         heads = _heads(layer, _shards(way))
-        if len(inputs.shape) < 4:
-            return None
-        if len(inputs.shape) > 4:
-            return Split(2, heads.queries) if heads.keys is None else Split(1, heads.keys)
         is_output = any(each.__name__ in _DROP_OUTPUTS for each in type(layer).__mro__)
-        return Split(2 if is_output else 1, heads.queries)
+
+        def split(inputs: Any) -> Split | None:
+            if len(inputs.shape) < 4:
+                return None
+            if len(inputs.shape) > 4:
+                return Split(2, heads.queries) if heads.keys is None else Split(1, heads.keys)
+            return Split(2 if is_output else 1, heads.queries)
+
+        return split
 
     def outputs(self, call: LayerCall, way: Way, place: int, pieces: Sequence[tf.Tensor]) -> Any:
         """The sum of the outputs; the others are scores or biases, ``[batch, heads, …]``."""
