@@ -23,9 +23,9 @@ _KEYS = frozenset(
 _OUTPUTS = frozenset({"attention_output", "output_dense", "out_proj", "output_projector"})
 """Names of the projections inside: of queries, of keys and values, and of the output."""
 
-_COUNTS = ("num_query_heads", "num_heads")
-_KEY_COUNT = "num_key_value_heads"
-_REPEATS = ("num_key_value_groups", "num_repeats")
+_COUNTS = ("num_query_heads", "_num_query_heads", "num_heads")
+_KEY_COUNTS = ("num_key_value_heads", "_num_key_value_heads")
+_REPEATS = ("num_key_value_groups", "_num_key_value_groups", "num_repeats")
 """Heads of queries for each head of keys."""
 _WIDTHS = ("hidden_dim", "inner_dim")
 """Heads times the size of a head."""
@@ -124,7 +124,7 @@ class AttentionRule(SlicesRule):
         queries, keys = heads.queries[shard], 1 if heads.keys is None else heads.keys[shard]
         values = {
             **dict.fromkeys(_COUNTS, queries),
-            _KEY_COUNT: keys,
+            **dict.fromkeys(_KEY_COUNTS, keys),
             **dict.fromkeys(_REPEATS, queries // keys),
         }
         values |= {n: vars(layer)[n] // before * queries for n in _WIDTHS if n in vars(layer)}
@@ -163,8 +163,11 @@ class AttentionRule(SlicesRule):
 
 def _counts(layer: Any) -> tuple[int, int]:
     """Heads of queries, and of keys and values."""
-    queries = next(getattr(layer, name) for name in _COUNTS if hasattr(layer, name))
-    return int(queries), int(getattr(layer, _KEY_COUNT, None) or queries)
+    queries, keys = (
+        [getattr(layer, name) for name in names if getattr(layer, name, None) is not None]
+        for names in (_COUNTS, _KEY_COUNTS)
+    )
+    return int(queries[0]), int((keys or queries)[0])
 
 
 def _heads(layer: Any, count: int) -> _Heads:

@@ -20,9 +20,9 @@ from stagecraft.trainer_module.tensor_parallel import model_shards
 pytest.importorskip("keras_hub")
 pytestmark = pytest.mark.slow
 
-FLOAT64 = 1e-9
-"""Sums of some dozen terms in another order; the square root in Adam enlarges the difference where
-a gradient is nearly 0."""
+FLOAT64 = 1e-11
+"""Sums of some dozen terms in another order: some hundred units of 2 ** -53 on values of about 1,
+which a second step may enlarge a little."""
 
 TWO: dict[str, dict[str, Any]] = {
     "shards": {"strategy": "grid", "shards": 2},
@@ -42,9 +42,10 @@ def trained(name: str, parallel: dict[str, Any] | None = None, **compiled: Any) 
     given = hub_models.CHECKED[name]
     model = hub_models.made(given)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    adam = keras.optimizers.Adam(1e-3)
+    sgd = keras.optimizers.SGD(0.1, momentum=0.9)
+    sgd.build(model.trainable_variables)  # or TensorFlow traces the first step twice
     eager = parallel is None
-    model.compile(adam, loss, jit_compile=False, run_eagerly=eager, **compiled)
+    model.compile(sgd, loss, jit_compile=False, run_eagerly=eager, **compiled)
     if parallel is not None:
         sc.parallelize(model, sc.Parallel(**parallel))
     return model, [model.train_on_batch(given.x, given.y) for _ in range(2)]
@@ -76,9 +77,10 @@ def test_a_parallel_model_generates_what_one_device_generates(name):
         np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
 
 
+@pytest.mark.full
 def test_weights_with_one_path_are_two_in_a_checkpoint():
     """T5's, which a restore on another topology finds."""
-    train = {"optimizer": "adamw", "learning_rate": 1e-3}
+    train = {"optimizer": "sgd", "learning_rate": 0.1}
 
     def make(parallel: dict[str, Any]) -> Any:
         asked = {"precision": "float64", **parallel}
