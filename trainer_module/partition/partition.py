@@ -265,7 +265,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
 
 def _places(model: keras.Model) -> list[CutPoint]:
     """The places after all calls, in the order of computation."""
-    nodes = model_graph.calls(model)
+    nodes, inputs = model_graph.calls(model), model_graph.input_count(model)
     last_use = {id(tensor): len(nodes) for tensor in model.outputs}
     spans: dict[int, _Span] = {}
     for index, node in enumerate(nodes):
@@ -290,7 +290,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
         crossed = [span for span in spans.values() if span.first <= index < span.last]
         state = [span.layer for span in crossed if span.is_state]
         reason = ""
-        if index < len(model.inputs):
+        if index < inputs:
             reason = "it is the model's input"
         elif index == len(nodes) - 1:
             reason = "it is the model's output"
