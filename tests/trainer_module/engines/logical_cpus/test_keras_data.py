@@ -214,8 +214,8 @@ def by_keras() -> dict[str, list[Any]]:
 
 
 def of_all(how: str, parallel: sc.Parallel | None, *, soon: str) -> list[Any]:
-    """A parameter for each case; those besides ``soon`` are slow."""
-    marks = {case: () if case in soon.split() else pytest.mark.slow for case in CASES}
+    """A parameter for each case; CI leaves out those besides ``soon``."""
+    marks = {case: () if case in soon.split() else pytest.mark.full for case in CASES}
     name = f"{how} on {'one device' if parallel is None else 'a grid'}"
     return [
         pytest.param(case, how, parallel, id=f"{case}: {name}", marks=marks[case]) for case in CASES
@@ -238,15 +238,17 @@ def test_datasets_of_keras_train_as_in_keras(case, how, parallel, folder, by_ker
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["series", "classes", "texts"])
+@pytest.mark.parametrize(
+    "case",
+    ["series", *(pytest.param(each, marks=pytest.mark.full) for each in ("classes", "texts"))],
+)
 def test_parity_of_datasets_of_keras(case, folder):
     make_data, make_model = CASES[case]
     report = sc.check_parity(make_model(), make_data(folder).x, parallel=GRID, steps=3)
     assert report, report
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_other_processes_get_the_batches_of_a_dataset_of_keras(folder, by_keras):
     """Texts, and a short last batch, over a socket."""
     case = "texts"
