@@ -98,12 +98,12 @@ def preprocessing(settings: PipelineSettings) -> tuple[str, dict[str, Any]]:
     schema = settings.schema_path
     config = dict(task.preprocessing_config(schema)) if schema else {}
     if settings.task.name == type(settings.task)().name:
-        return path, {**config, "code_fingerprint": code_fingerprint(path)}
+        return path, {**config, "code_fingerprint": code_fingerprint(path, files=task.files)}
     module, colon, _ = settings.task.name.partition(":")
     code = [path, *task.code, *([module] if colon else [])]
     return path, {
         **config,
-        "code_fingerprint": code_fingerprint(*code),
+        "code_fingerprint": code_fingerprint(*code, files=task.files),
         "task": {"name": settings.task.name, "args": settings.task.args},
     }
 

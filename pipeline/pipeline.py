@@ -39,7 +39,6 @@ from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
-from stagecraft.schemas import features
 from stagecraft.trainer_module.models import registry
 
 
@@ -153,7 +152,7 @@ def assemble(
             examples=examples,
             statistics=statistics_gen.outputs["statistics"],
             schema=schema,
-            pictures=set(features.ALL) <= set(task.schema_features) and not task.is_table,
+            pictures=bool(task.image_features),
             numbers=task.number_features,
             needs=settings.evaluate.slices,
             task=settings.task,

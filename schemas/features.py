@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 IMAGE = "image"
-"""Raw: bytes, ``height * width * channels`` uint8 values in HWC order, or an encoded PNG or JPEG
+"""Raw: bytes, ``height * width * channels`` uint8 values in HWC order, or a JPEG, PNG, BMP or GIF
 (the schema has an ``image_domain``). Transformed: float32 ``[height, width, channels]``, normalised
 per channel."""
 
@@ -23,6 +23,10 @@ ID = "id"
 """int64 scalar: the example's position in the data set's own order, train before
 test; unique and stable. Augmentation and held-out splits are keyed by it."""
 
+FILE_NAME = "file_name"
+"""Raw: bytes, the file of a picture in UTF-8, such as ``cat/1.png``; may be missing. Errors and the
+report name pictures by it."""
+
 TEXT = "text"
 """Raw: bytes, a window of a text in UTF-8."""
 
@@ -30,8 +34,8 @@ TOKENS = "tokens"
 """Transformed: int64 ``[length]``, the ids of a window's tokens."""
 
 MASK = "mask"
-"""Raw: bytes, ``height * width`` uint8 values, the class of each pixel. Transformed:
-int64 ``[height, width]``."""
+"""Raw: bytes, ``height * width`` uint8 values, the class of each pixel, or a grey PNG of them.
+Transformed: int64 ``[height, width]``."""
 
 ALL = (IMAGE, LABEL, ID)
 

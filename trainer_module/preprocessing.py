@@ -5,13 +5,14 @@ This module imports nothing of the trainer: a change there does not invalidate T
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module import decoding, hub
 
 
 def preprocessing_fn(
@@ -21,9 +22,10 @@ def preprocessing_fn(
 
     Args:
         inputs: a batch of raw features: ``image``, bytes ``[n]`` or ``[n, 1]``, each the uint8
-            values of one image in HWC order, or a PNG or JPEG; ``label`` and ``id``, int64.
-        custom_config: ``image_shape``: height, width, channels, by default those of CIFAR-10;
-            ``image_encoded``: whether the images are PNG or JPEG, by default not.
+            values of one image in HWC order, or a file; ``label`` and ``id``, int64.
+        custom_config: of ``labels.Picture.config``, by default pictures as in CIFAR-10; and
+            ``preset``: of KerasHub, whose image converter resizes and scales instead; ``download``:
+            it may be.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
@@ -41,31 +43,41 @@ def preprocessing_fn(
         f"{', '.join(features.ALL)}",
     )
     config = custom_config or {}
-    shape = config.get("image_shape", features.IMAGE_SHAPE)
-    pixels = decode(inputs[features.IMAGE], shape, encoded=config.get("image_encoded", False))
+    pixels = decode(inputs[features.IMAGE], config)
+    if preset := config.get("preset"):
+        converter = hub.image_converter(preset, config.get("download", False))
+        if pixels.dtype == tf.uint16:  # a converter takes values from 0 to 255
+            pixels = tf.cast(pixels, tf.float32) / 257
+        image = tf.cast(converter(pixels), tf.float32)
+    else:
+        image = normalise(pixels, *moments(pixels))
     return {
-        features.IMAGE: normalise(pixels, *moments(pixels)),
+        features.IMAGE: image,
         features.LABEL: tf.reshape(inputs[features.LABEL], [-1]),
         features.ID: tf.reshape(inputs[features.ID], [-1]),
     }
 
 
-def decode(image: tf.Tensor, shape: Sequence[int], *, encoded: bool = False) -> tf.Tensor:
-    """Bytes ``[n]`` or ``[n, 1]`` to uint8 ``[n, *shape]``; other sizes are an error.
+def decode(image: tf.Tensor, config: Mapping[str, Any], *, is_mask: bool = False) -> tf.Tensor:
+    """Bytes ``[n]`` or ``[n, 1]`` to ``[n, height, width, channels]``; a mask has one channel.
 
     Args:
-        shape: height, width, channels.
-        encoded: whether the bytes are PNG or JPEG, instead of values in HWC order.
+        config: ``image_shape``: height, width, channels; ``image_encoded``: whether the bytes are
+            files, instead of uint8 values in HWC order; of files, ``image_fit``: how they get this
+            shape, without which other sizes are an error, and ``image_bits``: of a value.
+
+    Returns:
+        uint8; uint16 if ``image_bits`` is 16 and this is no mask.
     """
     image = tf.reshape(image, [-1])
-    if encoded:
-        return tf.map_fn(
-            lambda one: tf.ensure_shape(
-                tf.io.decode_image(one, shape[-1], expand_animations=False), shape
-            ),
-            image,
-            fn_output_signature=tf.TensorSpec(shape, tf.uint8),
-        )
+    height, width, channels = config.get("image_shape", features.IMAGE_SHAPE)
+    shape = [height, width, 1 if is_mask else channels]
+    if config.get("image_encoded", False):
+        fit = config.get("image_fit")
+        if is_mask:
+            return decoding.decode_masks(image, shape, fit=fit)
+        dtype = tf.uint16 if config.get("image_bits") == 16 else tf.uint8
+        return decoding.decode(image, shape, fit=fit, dtype=dtype)
     pixels = tf.io.decode_raw(image, tf.uint8)
     # With an inferred batch dimension, several images of a wrong length could add up to a valid
     # batch; this way each is an error.
@@ -80,8 +92,12 @@ def moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     round.
     """
     height, width, channels = pixels.shape[1:]
-    # Per image in int32, if it holds 255 ** 2 for each pixel; over the split in int64.
-    dtype = tf.int32 if 255**2 * height * width <= tf.int32.max else tf.int64
+    if pixels.dtype == tf.uint16:  # int64 holds the squares of 12 bits of any number of pictures
+        mean, variance = moments(tf.cast(pixels, tf.int32) // 16)
+        return 16 * mean, 256 * variance
+    # Per image in int32, if it holds a square for each pixel; over the split in int64.
+    largest = 255 if pixels.dtype == tf.uint8 else 4095
+    dtype = tf.int32 if largest**2 * height * width <= tf.int32.max else tf.int64
     values = tf.cast(pixels, dtype)
     per_image = tf.concat(
         [

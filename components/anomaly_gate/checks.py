@@ -37,11 +37,12 @@ class Rule(NamedTuple):
     low: int | None  # minimum of the value, the length in bytes, or the code; None: unbounded
     high: int | None
     expected: str
-    channels: int = 0  # of encoded pictures, whose values are the codes of their sizes; 0: others
+    picture: labels.Picture | None = None
+    """Encoded, whose values are the codes of their sizes; None: others."""
 
     def shown(self, value: int) -> str:
         """A value in a message."""
-        if self.channels:
+        if self.picture:
             height, width = divmod(value, SIZE_CODE)
             return f"{height} x {width}" if value else "not decodable"
         return f"{value} bytes" if self.is_bytes else f"{value}"
@@ -54,6 +55,7 @@ class Finding(NamedTuple):
     feature: str  # empty: the finding is about the whole split
     expected: str  # empty: what was found says it
     found: str  # with the number of examples, and the place of the first one
+    file: str = ""  # of the first one, if it is a picture with a name
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
@@ -87,8 +89,11 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
 def _picture_rule(name: str, picture: labels.Picture) -> Rule:
     height, width, channels = picture.shape
     if picture.encoded:
+        kind = "a grey PNG of 8 bits" if name == features.MASK else "a JPEG, PNG, BMP or GIF"
+        if picture.fit:
+            return Rule(name, True, 1, None, kind, picture)
         code = height * SIZE_CODE + width
-        return Rule(name, True, code, code, f"a PNG or JPEG of {height} x {width}", channels)
+        return Rule(name, True, code, code, f"{kind} of {height} x {width}", picture)
     expected = f"{picture.size:,} bytes ({height} x {width} x {channels})"
     return Rule(name, True, picture.size, picture.size, expected)
 
@@ -167,6 +172,17 @@ def readable(
                 findings.append(Finding(split, rule.feature, expected, found))
     wrong = {finding.feature for finding in findings}
     return [rule for rule in wanted if rule.feature not in wrong], findings
+
+
+def have_names(statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics]) -> bool:
+    """Whether the examples have names of files, as bytes."""
+    types = {
+        feature.type
+        for of_split in statistics.values()
+        for feature in of_split.features
+        if name_of(feature) == features.FILE_NAME and common(feature).num_non_missing
+    }
+    return bool(types) and types <= {_Type.STRING, _Type.BYTES}
 
 
 def statistics_findings(

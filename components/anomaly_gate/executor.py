@@ -38,7 +38,9 @@ class AnomaliesError(UserError):
     ):
         """``inferred``: whether the schema is."""
         texts = [checks.report(findings, inferred)] if findings else []
-        fields: dict[str, Any] = {"record": findings[0].feature} if findings else {}
+        fields: dict[str, Any] = {}
+        if findings:
+            fields = {"record": findings[0].feature, "file": findings[0].file}
         if mismatches:
             error = MismatchError(mismatches)
             texts.insert(0, str(error).rstrip(".") + ".")
@@ -80,7 +82,7 @@ class Executor(base_executor.BaseExecutor):
 
         wanted = checks.rules(schema) if exec_properties.get("pictures", 1) else []
         rules, findings = checks.readable(wholes, wanted)
-        scanned, ids = scan(files, rules)
+        scanned, ids = scan(files, rules, named=checks.have_names(wholes))
         findings += scanned
         validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
         numbers = json.loads(exec_properties.get("numbers") or "[]")

@@ -16,8 +16,10 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from stagecraft.common.errors import UserError
+from stagecraft.common.text import visible
 from stagecraft.components.anomaly_gate.checks import SIZE_CODE, Finding, Rule
 from stagecraft.schemas import features
+from stagecraft.trainer_module import decoding
 
 _BATCH = 256
 _PARALLEL_FILES = 8
@@ -33,6 +35,7 @@ class _Offence(NamedTuple):
     record: int
     example_id: int
     detail: int  # the value or length that is out of bounds, or the number of values
+    name: bytes  # of the picture's file; may be empty
 
 
 class Ids(NamedTuple):
@@ -46,9 +49,11 @@ class Ids(NamedTuple):
 
 
 def scan(
-    files_of: Mapping[str, Sequence[str]], rules: Sequence[Rule]
+    files_of: Mapping[str, Sequence[str]], rules: Sequence[Rule], *, named: bool = False
 ) -> tuple[list[Finding], list[Ids]]:
     """Checks every example of every split; files that end in ``.gz`` are compressed.
+
+    ``named``: the examples may have the names of their files, as bytes.
 
     The values must have the rules' types, see
     :func:`stagecraft.components.anomaly_gate.checks.readable`. Returns the findings; and for each
@@ -58,7 +63,7 @@ def scan(
     tallies = {split: _Tally.empty(len(rules)) for split in files_of}
     of_file = [tallies[split] for split, own in files_of.items() for _ in own]
     try:
-        batches = _dataset(files, rules).as_numpy_iterator() if files and rules else ()
+        batches = _dataset(files, rules, named).as_numpy_iterator() if files and rules else ()
         for file, start, batch in batches:
             of_file[file].add(int(file), int(start), batch)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
@@ -96,7 +101,11 @@ class _Tally:
         for kind in np.flatnonzero(batch["counts"]).tolist():
             row = int(batch["rows"][kind])
             offence = _Offence(
-                file, start + row, int(batch["ids"][row]), int(batch["details"][kind])
+                file,
+                start + row,
+                int(batch["ids"][row]),
+                int(batch["details"][kind]),
+                bytes(batch["names"][kind]),
             )
             self.first[kind] = min(self.first.get(kind, offence), offence)
         rows = np.flatnonzero(batch["ids"] != _NO_ID)
@@ -109,7 +118,8 @@ def _finding(
 ) -> Finding:
     offence = tally.first[kind]
     example_id = None if offence.example_id == _NO_ID else offence.example_id
-    where = describe(files[offence.file], offence.record, example_id)
+    name = visible(offence.name.decode(errors="replace"))
+    where = describe(files[offence.file], offence.record, example_id, name)
     share = f"{tally.counts[kind]:,} of {tally.total:,} examples"
     expected = rule.expected if what == "outside" else "exactly one value"
     found = {
@@ -117,12 +127,12 @@ def _finding(
         "several": f"{share} have several values, the first ({offence.detail} values) is {where}",
         "outside": f"{share} violate this, the first ({rule.shown(offence.detail)}) is {where}",
     }
-    return Finding(split, rule.feature, expected, found[what])
+    return Finding(split, rule.feature, expected, found[what], name)
 
 
-def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
+def _dataset(files: Sequence[str], rules: Sequence[Rule], named: bool) -> tf.data.Dataset:
     """Elements: index of the file, position of the batch's first record, result of ``_check``."""
-    check = _checker(tuple(rules))
+    check = _checker(tuple(rules), named)
 
     def read(file: tf.Tensor, path: tf.Tensor, compression: tf.Tensor) -> tf.data.Dataset:
         batches = tf.data.TFRecordDataset(path, compression, _READ_BUFFER).batch(_BATCH)
@@ -143,35 +153,37 @@ def compression(file: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _checker(rules: tuple[Rule, ...]) -> Callable[[tf.Tensor], Any]:
+def _checker(rules: tuple[Rule, ...], named: bool) -> Callable[[tf.Tensor], Any]:
     """``_check`` for these rules as a graph; traced once for all files."""
     return tf.function(
-        lambda records: _check(records, rules),
+        lambda records: _check(records, rules, named),
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
 
 
-def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
+def _check(records: tf.Tensor, rules: Sequence[Rule], named: bool) -> dict[str, tf.Tensor]:
     """Checks a batch of serialized tf.train.Examples.
 
     Returns:
       ``ids`` int64 [n] (``_NO_ID`` where there is not exactly one), and for each rule and kind,
-      int64 [rules * kinds]: ``counts`` of offending examples, ``rows`` of the first in the batch,
-      and its ``details``.
+      [rules * kinds]: ``counts`` of offending examples, ``rows`` of the first in the batch, and its
+      ``details``, int64; and the ``names`` of their files, string, empty without one.
     """
     count = tf.size(records, tf.int64)
     ids = tf.fill([count], tf.constant(_NO_ID, tf.int64))
-    parsed = tf.io.parse_example(
-        records,
-        {r.feature: tf.io.RaggedFeature(tf.string if r.is_bytes else tf.int64) for r in rules},
-    )
+    spec = {r.feature: tf.io.RaggedFeature(tf.string if r.is_bytes else tf.int64) for r in rules}
+    names = tf.fill([count], "")
+    if named:
+        parsed = tf.io.parse_example(records, {features.FILE_NAME: tf.io.RaggedFeature(tf.string)})
+        names = tf.strings.reduce_join(parsed[features.FILE_NAME], axis=1)
+    parsed = tf.io.parse_example(records, spec)
     counts, rows, details = [], [], []
     for rule in rules:
         row_of, number = parsed[rule.feature].value_rowids(), parsed[rule.feature].row_lengths()
         values = parsed[rule.feature].flat_values
-        if rule.channels:
-            size_codes = functools.partial(_size_codes, channels=rule.channels)
+        if rule.picture:
+            size_codes = functools.partial(_size_codes, rule=rule)
             values = tf.ensure_shape(tf.numpy_function(size_codes, [values], tf.int64), [None])
         elif rule.is_bytes:
             values = tf.cast(tf.strings.length(values), tf.int64)
@@ -198,21 +210,23 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
         "ids": ids,
         "counts": tf.stack(counts),
         "rows": tf.stack(rows),
+        "names": tf.gather(names, tf.stack(rows)),
         "details": tf.stack([tf.cast(detail, tf.int64) for detail in details]),
     }
 
 
-def _size_codes(pictures: npt.NDArray[np.object_], channels: int) -> npt.NDArray[np.int64]:
+def _size_codes(pictures: npt.NDArray[np.object_], rule: Rule) -> npt.NDArray[np.int64]:
     """``SIZE_CODE`` of each encoded picture, ``[n]``; decodes them as Transform will."""
-    return np.array([_size_code(picture, channels) for picture in pictures], np.int64)
+    assert rule.picture is not None, "the values are those of a picture"
+    size = decoding.size_fn(rule.picture.shape[-1], rule.feature == features.MASK)
+    return np.array([_size_code(picture, size) for picture in pictures], np.int64)
 
 
-def _size_code(picture: bytes, channels: int) -> int:
+def _size_code(picture: bytes, size: Callable[[bytes], Any]) -> int:
     try:
-        decoded = tf.io.decode_image(picture, channels, expand_animations=False)
+        height, width = size(picture).numpy().tolist()
     except tf.errors.OpError:
         return 0
-    height, width, _ = decoded.shape
     return int(height * SIZE_CODE + width)
 
 
@@ -273,7 +287,9 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
     return findings
 
 
-def describe(file: str, record: int, example_id: int | None) -> str:
-    """Names an example for people: its id, if it has one, and its file and record."""
+def describe(file: str, record: int, example_id: int | None, name: str = "") -> str:
+    """Names an example for people: its picture's file or its id, if known, and its record."""
     place = f"record {record} (from 0) of {file}"
+    if name:
+        return f"{name}, {place}"
     return place if example_id is None else f"id {example_id}, {place}"

@@ -11,6 +11,7 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
+    AT_THRESHOLDS,
     BETTER_THAN_CONSTANT as BETTER,
     CALIBRATION_ERROR,
     ENOUGH,
@@ -20,6 +21,8 @@ from stagecraft.components.evaluator.evaluation import (
     MIN,
     TOP_3,
     Bounds,
+    binary_metrics,
+    is_binary,
     metric_names,
 )
 from stagecraft.trainer_module.settings import TaskSettings
@@ -46,9 +49,10 @@ def make_eval_config(
 
     For classes, these are accuracy, top-3 accuracy, loss and confusion matrix, also per class;
     calibration and the most confident errors. For other tasks, these are the task's own metrics and
-    its loss. A model whose loss is not a finite number, or whose ``monitor`` is undefined, such as
-    the area under a ROC curve for one class, is then not blessed. For both, the metric
-    ``better_than_constant`` is the confidence that the model is better than a constant.
+    its loss; for a binary task, also TFMA's precision, recall, F1, and confusion matrices. A model
+    whose loss is not a finite number, or whose ``monitor`` is undefined, such as the area under a
+    ROC curve for one class, is then not blessed. For both, the metric ``better_than_constant`` is
+    the confidence that the model is better than a constant.
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
     and TFMA would pass transformed images through every step for nothing.
@@ -129,6 +133,7 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
 
 def _of_task(task: TaskSettings, better_than_constant: bool) -> list[config_pb2.MetricConfig]:
     arguments = json.dumps(task.model_dump(mode="json", exclude_none=True))
+    of_binary = binary_metrics(task.found)
     compared = config_pb2.MetricConfig(
         class_name="TaskBetterThanConstant",
         module=TASK_METRIC,
@@ -143,6 +148,13 @@ def _of_task(task: TaskSettings, better_than_constant: bool) -> list[config_pb2.
                 config=f'"name": "{name}", "task": {arguments}',
             )
             for name in metric_names(task.found)
+            if name not in of_binary
+        ),
+        *(
+            config_pb2.MetricConfig(
+                class_name="BinaryMetric", module=TASK_METRIC, config=f'"name": "{name}"'
+            )
+            for name in (*of_binary, *([AT_THRESHOLDS] if is_binary(task.found) else []))
         ),
         *([compared] if task.found.constant() else []),
         config_pb2.MetricConfig(class_name="SampledPredictions", module=TASK_METRIC),

@@ -27,6 +27,13 @@ MISTAKES = "most_confidently_wrong"
 SAMPLED = "sampled_predictions"
 """The metric whose value is the text of ``SampledPredictions``."""
 
+PRECISION, RECALL, F1 = "precision", "recall", "f1"
+AT_THRESHOLDS = "confusion_at_thresholds"
+"""The metric whose value are TFMA's confusion matrices of a :func:`binary <is_binary>` task."""
+
+THRESHOLD = 0.5
+"""The probability above which an example counts as positive in the metrics of a binary task."""
+
 TOP_LABEL_CALIBRATION = "top_label_calibration"
 """The plot of the calibration."""
 
@@ -76,6 +83,41 @@ class CalibrationBin(NamedTuple):
     confidence: float
 
 
+class Confusions(NamedTuple):
+    """Weights of the examples by class and answer, at one threshold of the probability."""
+
+    threshold: float
+    true_positives: float
+    false_positives: float
+    true_negatives: float
+    false_negatives: float
+
+    @property
+    def precision(self) -> float:
+        """Share of the positive answers that are right."""
+        return _share(self.true_positives, self.true_positives + self.false_positives)
+
+    @property
+    def recall(self) -> float:
+        """Share of the positives that the model finds."""
+        return _share(self.true_positives, self.true_positives + self.false_negatives)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of both."""
+        wrong = self.false_positives + self.false_negatives
+        return _share(2 * self.true_positives, 2 * self.true_positives + wrong)
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Share of the negatives that the model takes for positives."""
+        return _share(self.false_positives, self.false_positives + self.true_negatives)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
+
+
 class Slice(NamedTuple):
     """The metrics of the examples with one value of a feature."""
 
@@ -106,6 +148,8 @@ class Evaluation(NamedTuple):
     """Numbers of some examples, by name: see ``Task.sampled``."""
     comparison: str = ""
     """By how much the model is better than a constant, or is not; empty: it was not compared."""
+    at_thresholds: Sequence[Confusions] = ()
+    """Of a binary task, by threshold."""
 
     @property
     def min_accuracy(self) -> float | None:
@@ -136,7 +180,21 @@ def metric_names(task: Task) -> tuple[str, ...]:
     if task.class_label is not None:
         return (ACCURACY, TOP_3, LOSS, CALIBRATION_ERROR)
     names = (*(metric.name for metric in task.metrics()), LOSS)
-    return tuple(sorted(names, key=lambda name: name != task.monitor))
+    ranked = sorted(names, key=lambda name: name != task.monitor)
+    return (*ranked, *binary_metrics(task))
+
+
+def binary_metrics(task: Task) -> tuple[str, ...]:
+    """Metrics at :data:`THRESHOLD` that the Evaluator adds; those of the task's own stay."""
+    if not is_binary(task):
+        return ()
+    own = {metric.name for metric in task.metrics()}
+    return tuple(name for name in (PRECISION, RECALL, F1) if name not in own)
+
+
+def is_binary(task: Task) -> bool:
+    """Whether ``Task.sampled`` gives a probability and the actual class, 0 or 1."""
+    return "binary" in task.report_sections
 
 
 def confidence(num_correct: int, most_frequent: int, examples: int) -> float:

@@ -22,6 +22,7 @@ from tfx.dsl.io import fileio
 
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
+    AT_THRESHOLDS,
     BETTER_THAN_CONSTANT,
     COMPARISON,
     ENOUGH,
@@ -36,6 +37,7 @@ from stagecraft.components.evaluator.evaluation import (
     Bounds,
     CalibrationBin,
     Comparison,
+    Confusions,
     Evaluation,
     Mistake,
     Slice,
@@ -43,6 +45,9 @@ from stagecraft.components.evaluator.evaluation import (
     read_mistakes,
     read_sampled,
 )
+
+_AREAS = ("AUC", "AUCPrecisionRecall")
+"""Classes of TFMA and Keras whose value is 0, and not NaN, if the examples have one class."""
 
 _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
 Json = dict[str, Any]
@@ -64,6 +69,8 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
     mistakes: list[Mistake] = []
     sampled: dict[str, list[float]] = {}
     compared: Comparison | None = None
+    at_thresholds: list[Confusions] = []
+    areas = {name for name, metric in _configured(config) if metric["className"] in _AREAS}
     for of_slice in load_metrics(directory):
         found = {
             each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
@@ -71,7 +78,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
             if each.key.model_name != "baseline"
         }
         values = {
-            name: value.double_value.value
+            name: value.double_value.value or (math.nan if name in areas else 0.0)
             for name, value in found.items()
             if value.HasField("double_value")
         }
@@ -90,6 +97,11 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
                 sampled = read_sampled(found[SAMPLED].bytes_value.decode())
             if COMPARISON in found:
                 compared = Comparison(*json.loads(found[COMPARISON].bytes_value.decode()))
+            if AT_THRESHOLDS in found:
+                at_thresholds = [
+                    Confusions(*(getattr(matrix, name) for name in Confusions._fields))
+                    for matrix in found[AT_THRESHOLDS].confusion_matrix_at_thresholds.matrices
+                ]
     metrics = _without_differences(overall)
     plots = _plots(directory)
     confusion = _confusion(plots)
@@ -115,6 +127,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
         sorted(slices),
         sampled,
         comparison,
+        at_thresholds,
     )
 
 
@@ -131,7 +144,8 @@ def _configured(config: Json) -> list[tuple[str, Json]]:
         for metric in spec.get("metrics", ()):
             text = metric.get("config") or "{}"
             arguments = json.loads(text if text.startswith("{") else f"{{{text}}}")
-            default = re.sub(r"(?<!^)(?=[A-Z])", "_", metric["className"]).lower()
+            words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"  # as TFMA: AUC is auc
+            default = re.sub(words, "_", metric["className"]).lower()
             found.append((arguments.get("name", default), metric))
     return found
 

@@ -12,14 +12,23 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics import (
+    binary_confusion_matrices,
+    confusion_matrix_metrics as of_tfma,
+    metric_types,
+)
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
 from stagecraft.components.evaluator.evaluation import (
+    AT_THRESHOLDS,
     BETTER_THAN_CONSTANT,
     COMPARISON,
+    F1,
     LOSS,
+    PRECISION,
+    RECALL,
     SAMPLED,
+    THRESHOLD,
     Comparison,
 )
 from stagecraft.components.evaluator.example_metric import combined, per_key
@@ -31,6 +40,14 @@ KEPT = 2000
 """Examples of which :class:`SampledPredictions` keeps numbers."""
 
 _PREFIX = "sampled_"
+
+_THRESHOLDS = [number / 10 for number in range(1, 10)]
+_AT_THRESHOLD = {
+    PRECISION: of_tfma.Precision,
+    RECALL: of_tfma.Recall,
+    F1: of_tfma.F1Score,
+}
+
 Sums = np.ndarray
 """float64 ``[2 + sizes of all metrics]``, weighted sums: weights, losses, terms of each metric."""
 
@@ -102,8 +119,54 @@ class SampledPredictions(metric_types.Metric):
         super().__init__(combined(_SampleCombiner), name=name)
 
 
-for each in (TaskMetric, TaskBetterThanConstant, SampledPredictions):
+class BinaryMetric(metric_types.Metric):
+    """TFMA's precision, recall or F1 at a probability of 0.5, or confusion matrices at several.
+
+    TFMA's own classes read one label and one prediction; the signature gives ``sampled_actual`` and
+    ``sampled_probability``. An example whose probability is no number counts nowhere.
+    """
+
+    def __init__(self, name: str):
+        """``name``: ``precision``, ``recall``, ``f1``, or the name of the matrices."""
+
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            matrices = binary_confusion_matrices.binary_confusion_matrices(
+                thresholds=_THRESHOLDS,
+                name=AT_THRESHOLDS,
+                eval_config=config,
+                model_name=key.model_name,
+                output_name=key.output_name,
+                example_weighted=key.example_weighted,
+                extract_label_prediction_and_weight=_actual_and_probability,
+            )
+            if name == AT_THRESHOLDS:
+                return matrices
+            of, at = matrices[-1].keys[-1], _THRESHOLDS.index(THRESHOLD)
+
+            def result(metrics: dict[MetricKey, Any]) -> dict[MetricKey, float]:
+                found = metrics[of]
+                counts = (found.tp[at], found.tn[at], found.fp[at], found.fn[at])
+                return {key: _AT_THRESHOLD[name]().result(*counts)}
+
+            return [*matrices, metric_types.DerivedMetricComputation(keys=[key], result=result)]
+
+        super().__init__(per_key(compute), name=name)
+
+
+for each in (TaskMetric, TaskBetterThanConstant, SampledPredictions, BinaryMetric):
     metric_types.register_metric(each)
+
+
+def _actual_and_probability(
+    element: metric_types.StandardMetricInputs, *, model_name: str = "", **_: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Label, prediction and weight of an example, ``[1]`` each, as TFMA's matrices want them."""
+    outputs = element.get_predictions(model_name)
+    names = (f"{_PREFIX}actual", f"{_PREFIX}probability", "weights")
+    if all(name in outputs for name in names):  # not of a model that another run_fn exported
+        actual, probability, weight = (np.ravel(outputs[name]).astype(np.float64) for name in names)
+        if np.isfinite(probability).all():
+            yield actual, probability, weight
 
 
 def _value(name: str, task: Mapping[str, Any], sums: Sums) -> float:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import abc
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stagecraft.components.example_gen import splits
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
+
+SKIPPED = "count_skipped"
+"""Custom property of the examples: files of the source of which there are none."""
+
+
+class Refused(NamedTuple):
+    """A file of the source from which no example can be made."""
+
+    file: str
+    problem: str
+    """Completes a sentence that begins with the file, and says what to do."""
 
 
 class Content(abc.ABC):
@@ -22,7 +33,7 @@ class Content(abc.ABC):
         """The ids of every split, ascending."""
 
     @abc.abstractmethod
-    def examples(self, ids: splits.Ids) -> Iterator[bytes]:
+    def examples(self, ids: splits.Ids) -> Iterator[bytes | Refused]:
         """The examples of some ids, ascending, as serialized tf.Examples."""
 
 

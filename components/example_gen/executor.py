@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import logging
 import os
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -20,12 +22,20 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
-from stagecraft.common.errors import UserError
+from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.content import Content, Source
+from stagecraft.components.example_gen.content import SKIPPED, Content, Refused, Source
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
+
+REFUSE, SKIP = "refuse", "skip"
+"""Values of the property ``corrupt_images``."""
+
+_REFUSED = "refused-"  # begins the names of files in the scratch folder
+_MOST_SHOWN = 10
+
+_log = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
@@ -46,8 +56,37 @@ class Plan(NamedTuple):
         return [(split, shard) for split in splits.SPLITS for shard in range(self.shards)]
 
 
+def check_corrupt_images(value: str) -> None:
+    """Refuses an unknown value of the property ``corrupt_images``."""
+    if value not in (REFUSE, SKIP):
+        raise SettingError("corrupt_images", value, "is unknown", f"{REFUSE} or {SKIP}")
+
+
+class CorruptFilesError(UserError):
+    """Files of the source from which no examples can be made."""
+
+    def __init__(self, refused: Sequence[Refused]):
+        self.refused = tuple(refused)
+        shown = "; ".join(f"{each.file} {each.problem}" for each in refused[:_MOST_SHOWN])
+        more = len(refused) - _MOST_SHOWN
+        count = "1 file" if len(refused) == 1 else f"{len(refused):,} files"
+        super().__init__(
+            f"No examples can be made of {count}: {shown}"
+            + (f"; and of {more:,} more, which the log names. " if more > 0 else ". ")
+            + "Mend or remove them, or set data.corrupt_images: skip to leave them out.",
+            setting="data.corrupt_images",
+            value=REFUSE,
+            suggestion=f"data.corrupt_images: {SKIP}",
+            file=refused[0].file,
+            record=", ".join(each.file for each in refused),
+        )
+
+
 class WriteShard(beam.DoFn):
-    """Writes the shard of an element ``(split, number)`` as an uncompressed TFRecord."""
+    """Writes the shard of an element ``(split, number)`` as an uncompressed TFRecord.
+
+    If the source has files of which no example can be made, they get a file in the scratch folder.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -75,9 +114,17 @@ class WriteShard(beam.DoFn):
 
     def _write(self, split: str, shard: int, path: str) -> None:
         ids = splits.shard_ids(self._ids[split], shard, self._plan.shards)
+        refused = []
         with tf.io.TFRecordWriter(path) as writer:
             for example in self._plan.content.examples(ids):
-                writer.write(example)
+                if isinstance(example, Refused):
+                    refused.append(example)
+                else:
+                    writer.write(example)
+        if refused:
+            name = posixpath.join(self._plan.scratch, f"{_REFUSED}{split}-{shard:05d}")
+            with fileio.open(name, "w") as file:
+                file.write(json.dumps(refused))
 
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -117,7 +164,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     scratch=scratch,
                 )
                 counts = {split: len(ids) for split, ids in plan.ids().items()}
-                self._write(plan, sum(counts.values()))
+                refused = self._write(plan, sum(counts.values()))
+                for split, of_split in refused.items():
+                    counts[split] -= len(of_split)
+                _check(refused, counts, str(exec_properties.get("corrupt_images", REFUSE)))
         except BaseException:  # after Ctrl-C, TFX keeps outputs
             for folder in folders.values():
                 _remove(folder)
@@ -126,13 +176,16 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             _remove(scratch)
         for split, count in counts.items():
             examples.set_int_custom_property(f"count_{split}", count)
+        if skipped := sum(map(len, refused.values())):
+            examples.set_int_custom_property(SKIPPED, skipped)
         examples.set_string_custom_property("source", posixpath.basename(resolved.path.rstrip("/")))
         examples.set_string_custom_property(
             driver.FINGERPRINT, str(exec_properties[driver.FINGERPRINT])
         )
         manifest.add(examples.mlmd_artifact, examples.type_name)
 
-    def _write(self, plan: Plan, total: int) -> None:
+    def _write(self, plan: Plan, total: int) -> dict[str, list[Refused]]:
+        """Returns the files of which there are no examples, by split."""
         for folder in (*plan.folders.values(), plan.scratch):
             fileio.makedirs(folder)
         progress = Progress("write", "examples")
@@ -145,6 +198,27 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 | "WriteShard" >> beam.ParDo(WriteShard(plan))
             )
         progress(total, total)
+        refused: dict[str, list[Refused]] = {split: [] for split in splits.SPLITS}
+        for split in splits.SPLITS:
+            for path in fileio.glob(posixpath.join(plan.scratch, f"{_REFUSED}{split}-*")):
+                with fileio.open(path) as file:
+                    refused[split] += [Refused(*each) for each in json.loads(file.read())]
+        return refused
+
+
+def _check(refused: Mapping[str, list[Refused]], counts: Mapping[str, int], corrupt: str) -> None:
+    """Says which files have no examples.
+
+    Raises:
+        CorruptFilesError: there are some, and they are not skipped, or a split has no others.
+    """
+    every = sorted(each for of_split in refused.values() for each in of_split)
+    for each in every:
+        _log.warning("%s %s", each.file, each.problem)
+    if every and (corrupt != SKIP or not all(counts.values())):
+        raise CorruptFilesError(every)
+    if every:
+        _log.warning("Skipped %d files of which no examples can be made", len(every))
 
 
 def _read(resolved: Source, exec_properties: dict[str, Any], folder: str) -> Content:

@@ -110,7 +110,8 @@ def readable(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}.", file=path) from None
+        file = str(error.filename or path)
+        raise UserError(f"{file}: cannot be read: {error.strerror or error}.", file=file) from None
 
 
 def sha256_of(folder: str, names: Iterable[str]) -> str:

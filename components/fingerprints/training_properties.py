@@ -15,12 +15,13 @@ from pydantic import ValidationError
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.common.errors import UserError, setting_error
+from stagecraft.common.settings import mapping
 from stagecraft.components.fingerprints.code_fingerprint import (
     code_fingerprint,
     file_digest,
     files_digest,
 )
-from stagecraft.trainer_module import registries
+from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -105,12 +106,17 @@ def fingerprints(
     if isinstance(model, str) and ":" in model:
         from stagecraft.trainer_module.models import registry  # and Keras
 
-        code = [*code, model]
+        if hub.class_name(model):
+            hub.check_class(model)
+        else:
+            code = [*code, model]
         task = registries.task(settings["task_name"], settings.get("task_args"))
         arguments = task.sample_arguments if arguments is None else arguments
         code_fingerprint(*code)  # refuses unknown names before building the model
+        given = settings.get("train_model_args")
+        given = mapping("train.model_args", given) if isinstance(given, (str, dict)) else {}
         if arguments is not None:
-            files = registry.files_read(model, arguments, task)
+            files = registry.files_read(model, arguments, task, given)
     result = {"code_fingerprint": code_fingerprint(*code, files=files)}
     if isinstance(initial_weights, str):
         result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)

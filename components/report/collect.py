@@ -94,7 +94,7 @@ def collect(
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
     picture = labels.picture(schema_path) if schema_path else labels.Picture()
     sections = task.report_sections if task else ()
-    data, pixels = data_summary.read(artifacts, names, trained, ids, sections, picture)
+    data, pixels, files = data_summary.read(artifacts, names, trained, ids, sections, picture)
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -106,7 +106,7 @@ def collect(
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         class_names=names,
         task=TaskSummary.of(task, schema_path, names, found) if task else TaskSummary(),
-        quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
+        quality=_quality(evaluation, artifacts.get("blessing"), names, pixels, files),
         pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,
         training=trained,
@@ -184,6 +184,7 @@ def _quality(
     blessing: Artifact | None,
     names: tuple[str, ...],
     pixels: Mapping[int, Pixels],
+    files: Mapping[int, str],
 ) -> Quality | None:
     if evaluation is None:
         return None
@@ -195,6 +196,7 @@ def _quality(
         calibration=evaluation.calibration,
         mistakes=evaluation.mistakes,
         images={example_id: images.png(image) for example_id, image in pixels.items()},
+        files=files,
         thresholds=evaluation.thresholds,
         failures=evaluation.failures,
         blessed=blessing is not None and blessing.get_int_custom_property("blessed") == 1,
@@ -202,6 +204,7 @@ def _quality(
         slices=evaluation.slices,
         sampled=evaluation.sampled,
         comparison=evaluation.comparison,
+        at_thresholds=evaluation.at_thresholds,
     )
 
 

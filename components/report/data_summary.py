@@ -19,6 +19,7 @@ from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
+    AUGMENTATION,
     Augmented,
     DataSummary,
     FeatureStatistics,
@@ -36,9 +37,6 @@ STATISTICS = "FeatureStats.pb"
 _OVERALL = "All Examples"
 """TFDV's name of the statistics that are not those of a slice."""
 
-AUGMENTATION = "augmentation"
-"""The section with images of each class, of a task whose examples are images."""
-
 _SHOWN = 6  # images that are shown with their augmentations, each of another class
 Artifacts = Mapping[str, Artifact]
 
@@ -50,8 +48,10 @@ def read(
     ids: Sequence[int],
     sections: Sequence[str],
     picture: Picture = DEFAULT,
-) -> tuple[DataSummary | None, dict[int, Pixels]]:
-    """Summarizes the data as far as artifacts exist, and reads some images of eval, by id.
+) -> tuple[DataSummary | None, dict[int, Pixels], dict[int, str]]:
+    """Summarizes the data as far as artifacts exist.
+
+    Also reads some images of eval, and the names of their files if there are any, by id.
 
     Args:
         names: of the classes; empty for a task without classes.
@@ -59,7 +59,7 @@ def read(
     """
     examples = artifacts.get("examples")
     if examples is None:
-        return None, {}
+        return None, {}, {}
     has_images = AUGMENTATION in sections
     scans = _scans(examples, len(names), ids, picture) if has_images else {}
     data = DataSummary(
@@ -74,8 +74,9 @@ def read(
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
     )
-    wanted = scans[features.EVAL].wanted if features.EVAL in scans else {}
-    return data, wanted
+    if features.EVAL not in scans:
+        return data, {}, {}
+    return data, scans[features.EVAL].wanted, scans[features.EVAL].names
 
 
 def _counted(examples: Artifact) -> list[Split]:

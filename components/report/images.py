@@ -13,8 +13,10 @@ import tensorflow_transform as tft
 from PIL import Image
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
+from stagecraft.common.text import visible
 from stagecraft.components.report.report_data import Augmented
 from stagecraft.schemas import features
+from stagecraft.trainer_module import preprocessing
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.augment import augment
 from stagecraft.trainer_module.data.labels import ENCODED_CHANNELS, Picture
@@ -33,6 +35,7 @@ class Scan(NamedTuple):
     counts: list[int]  # examples per class
     first: dict[int, bytes]  # the first serialized example of each class
     wanted: dict[int, Pixels]
+    names: dict[int, str]  # the files of those, if the examples have names
 
 
 def scan(
@@ -46,6 +49,7 @@ def scan(
     counts = np.zeros(classes, np.int64)
     first: dict[int, bytes] = {}
     wanted: dict[int, Pixels] = {}
+    names: dict[int, str] = {}
     for records in example_files.records(example_files.expand(files)).batch(_BATCH):
         parsed = tf.io.parse_example(records, spec)
         labels = parsed[features.LABEL].numpy()
@@ -53,19 +57,20 @@ def scan(
         for label, position in zip(*np.unique(labels, return_index=True), strict=True):
             first.setdefault(int(label), records[position].numpy())
         for position in np.flatnonzero(np.isin(parsed[features.ID].numpy(), list(ids))):
-            wanted[int(parsed[features.ID][position])] = pixels(records[position].numpy(), picture)
-    return Scan(counts.tolist(), dict(sorted(first.items())), wanted)
+            example_id, record = int(parsed[features.ID][position]), records[position].numpy()
+            wanted[example_id] = pixels(record, picture)
+            example = tf.train.Example.FromString(record).features.feature
+            if name := example[features.FILE_NAME].bytes_list.value[:1]:
+                names[example_id] = visible(name[0].decode(errors="replace"))
+    return Scan(counts.tolist(), dict(sorted(first.items())), wanted, names)
 
 
 def pixels(record: bytes, picture: Picture = DEFAULT) -> Pixels:
     """The image of a raw example."""
     raw = tf.train.Example.FromString(record).features.feature[features.IMAGE].bytes_list.value[0]
-    if picture.encoded:
-        decoded: Pixels = tf.io.decode_image(
-            raw, picture.shape[-1], expand_animations=False
-        ).numpy()
-        return decoded
-    return np.frombuffer(raw, np.uint8).reshape(picture.shape)
+    decoded = preprocessing.decode(tf.constant([raw]), picture.config())[0].numpy()
+    shown: Pixels = (decoded >> (picture.bits - 8)).astype(np.uint8)
+    return shown
 
 
 def augmented(

@@ -16,12 +16,16 @@ from stagecraft.components.evaluator.evaluation import (
     EXAMPLE_COUNT,
     Bounds,
     CalibrationBin,
+    Confusions,
     Mistake,
     Slice,
 )
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.training.monitoring.curve import Point
+
+AUGMENTATION = "augmentation"
+"""The section with images of each class, of a task whose examples are images."""
 
 _NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
 
@@ -55,6 +59,8 @@ class Quality:
     mistakes: list[Mistake]
     images: dict[int, bytes]
     """PNG images of the mistakes by example id, as far as the examples still exist."""
+    files: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    """The files of those images, by example id, if the examples have names."""
     thresholds: dict[str, Bounds]  # by metric
     failures: list[str]  # why the model is not blessed, a sentence each
     blessed: bool
@@ -64,6 +70,13 @@ class Quality:
     """Numbers of some examples, by name: see ``Task.sampled``."""
     comparison: str = ""
     """By how much the model is better than a constant, or is not; empty: it was not compared."""
+    at_thresholds: Sequence[Confusions] = ()
+    """Of a binary task, by threshold."""
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether examples have weights, by which the metrics count them."""
+        return any(weight != 1 for weight in self.sampled.get("weight", ()))
 
     @property
     def value(self) -> float:

@@ -48,13 +48,13 @@ def row_count(arguments: Any) -> tf.Tensor:
     return tf.raw_ops.PlaceholderWithDefault(input=count, shape=[])
 
 
-def divide(total: tf.Tensor, numbers: Sequence[int], parts: int) -> list[Part]:
-    """The parts with these numbers; all ``parts`` are as even as possible."""
-    places = tf.constant([*numbers], tf.int32)
-    begin, end = (total * each // parts for each in (places, places + 1))
+def divide(total: tf.Tensor, bounds: Sequence[int], parts: int) -> list[Part]:
+    """The rows between bounds, which are numbers of ``parts``; these are as even as possible."""
+    places = total * tf.constant([*bounds], tf.int32) // parts
+    begin, end = places[:-1], places[1:]
     first = tf.minimum(begin, total - 1)
     columns = first, tf.maximum(end, first + 1) - first, end - begin
-    rows = zip(*(tf.unstack(each, len(numbers)) for each in columns), strict=True)
+    rows = zip(*(tf.unstack(each, len(bounds) - 1) for each in columns), strict=True)
     return [Part(Rows(first, size, total), count) for first, size, count in rows]
 
 

@@ -481,7 +481,7 @@ class Session:
             self._called = True
             own = self.parallel.parts // self.workers.count
             first, count = self.peers.number * own, self.peers.count * own
-            divided, results = self._results(args, kwargs, range(first, first + own), count)
+            divided, results = self._results(args, kwargs, range(first, first + own + 1), count)
             self._add_losses(divided, results)
             self._assign(divided, results)
             outputs = self._joined(divided, results)
@@ -575,11 +575,11 @@ class Session:
         self,
         args: Any,
         kwargs: Any,
-        numbers: Sequence[int],
+        bounds: Sequence[int],
         count: int,
         traces: dict[Any, Traces] | None = None,
     ) -> tuple[list[Part], list[_Result]]:
-        """The model's call in some of ``count`` parts.
+        """The model's call in the parts between bounds, which are numbers of ``count`` parts.
 
         Args:
             traces: those that calls share; they fill up.
@@ -588,10 +588,10 @@ class Session:
             self._shares = self.parallel.parts > 1 and self._has_pure_layers()
         traces = self._traces if traces is None else traces
         total = parts.row_count((args, kwargs))
-        divided = parts.divide(total, numbers, count)
+        divided = parts.divide(total, bounds, count)
         replicas = [
             number // self._per_replica % self.topology.replicas if count > 1 else 0
-            for number in numbers
+            for number in bounds[:-1]
         ]
 
         def computed(traced: bool) -> list[_Result]:
@@ -838,21 +838,32 @@ class Session:
     def _undivided(self, args: Any, kwargs: Any) -> str:
         """The path of the layer that cannot be computed in parts; empty: it is not known."""
         with _frozen(self.model), examination.watched(self.model) as whole:
-            self._results(args, kwargs, range(1), 1)
+            self._results(args, kwargs, range(2), 1)
         count = self.parallel.parts
         with _frozen(self.model), examination.watched(self.model) as of_parts:
-            divided, _ = self._results(args, kwargs, range(count), count)
+            divided, _ = self._results(args, kwargs, range(count + 1), count)
         return examination.undivided(whole, of_parts, divided)
 
     def _both(self, args: Any, kwargs: Any) -> examination.Found:
-        """The call of the model as a whole, twice, and in parts; normalizations are frozen."""
+        """The call of the model as a whole, twice, and in parts; normalizations are frozen.
 
+        Of many parts, the first and the last have the rows that they have in a step. All between
+        are one.
+        """
+        count = self.parallel.parts
+        bounds = sorted({0, 1, count - 1, count})
         outcomes = []
         # Normalizations that are frozen compute something else.
         traces: dict[Any, Traces] = {} if normalizations(self.model) else self._traces
         with _frozen(self.model):
-            for count in (1, 1, self.parallel.parts):
-                divided, results = self._results(args, kwargs, range(count), count, traces)
+            for divides in (False, False, True):
+                divided, results = self._results(
+                    args,
+                    kwargs,
+                    bounds if divides else range(2),
+                    count if divides else 1,
+                    traces,
+                )
                 _same_number(self.model, results)
                 outcomes.append(
                     examination.Outcome(

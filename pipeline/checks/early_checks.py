@@ -13,7 +13,7 @@ from typing import Any
 from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module import registries
+from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks import mismatches
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
@@ -196,10 +196,14 @@ def check_model(settings: PipelineSettings) -> None:
     """Refuses a user's model, or initial weights, that do not exist."""
     if settings.train.initial_weights:
         initial_weights.find(settings.train.initial_weights)
-    model, arguments = settings.train.model, settings.task.found.sample_arguments
+    task, model = settings.task.found, settings.train.model
+    _ = task.files  # refuses missing ones
     if ":" not in model:
-        if arguments is not None:
-            registries.check_family(model, arguments)
+        if task.sample_arguments is not None:
+            registries.check_family(model, task.sample_arguments)
+        return
+    if hub.class_name(model):
+        hub.check_class(model)
         return
     try:
         check_exists(model)

@@ -34,8 +34,9 @@ def settings_options(command: Decorated) -> Decorated:
         default=DEFAULT_CONFIG,
         show_default=True,
         metavar="NAME|FILE",
-        help="A preset (cifar10, cifar10-resnet20, cifar100, image_classification, language_model, "
-        "quickstart, regression, segmentation, taxi) or a YAML file of settings.",
+        help="A preset (cifar10, cifar10-resnet20, cifar100, finetune-pictures, finetune-text, "
+        "image_classification, language_model, quickstart, regression, segmentation, taxi) or a "
+        "YAML file of settings.",
     )(command)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
@@ -60,25 +60,57 @@ class Document(NamedTuple):
         return definitions.get("parameters", {})
 
     def order(self) -> list[str]:
-        """Names of the tasks, each after its dependencies."""
-        waiting = dict(self.spec["root"]["dag"]["tasks"])
-        ordered: list[str] = []
-        while waiting:
-            ready = [name for name, task in waiting.items() if dependencies(task) <= {*ordered}]
-            if not ready:
-                raise UserError(
-                    f"{', '.join(waiting)}: a dependency is missing or circular; see "
-                    "'stagecraft lint'."
-                )
-            for name in ready:
-                ordered.append(name)
-                del waiting[name]
-        return ordered
+        """Names of the steps, each after its dependencies."""
+        return list(self.steps())
 
     def steps(self) -> dict[str, specs.Step]:
-        """Steps by name, in that order."""
-        found = {step.name: step for step in specs.steps(self.spec)}
-        return {name: found[name] for name in self.order()}
+        """Steps by name, in that order; those of a DAG take its place.
+
+        A later step that has the name of another, in another DAG, has its path in its name.
+
+        Raises:
+            UserError: a dependency, a component or an executor is missing.
+        """
+        found: dict[str, specs.Step] = {}
+        for step in self._ordered(self.spec["root"], ()):
+            taken = step.name in found
+            found["/".join((*step.path, step.name)) if taken else step.name] = step
+        return found
+
+    def tasks(self, dag: Json, path: tuple[str, ...]) -> list[specs.Step]:
+        """The tasks of a DAG, each after its dependencies; also those that are DAGs.
+
+        Args:
+            dag: the component.
+            path: of its tasks.
+
+        Raises:
+            UserError: as said.
+        """
+        try:
+            waiting = list(specs.of_dag(self.spec, dag, path))
+        except KeyError as error:
+            raise UserError(f"{error} is missing; see 'stagecraft lint'.") from None
+        ordered: list[specs.Step] = []
+        while waiting:
+            known = {step.name for step in ordered}
+            ready = [step for step in waiting if dependencies(step.task) <= known]
+            if not ready:
+                names = ", ".join(step.name for step in waiting)
+                raise UserError(
+                    f"{names}: a dependency is missing or circular; see 'stagecraft lint'."
+                )
+            ordered += ready
+            known = {step.name for step in ordered}
+            waiting = [step for step in waiting if step.name not in known]
+        return ordered
+
+    def _ordered(self, dag: Json, path: tuple[str, ...]) -> Iterator[specs.Step]:
+        for step in self.tasks(dag, path):
+            if step.is_dag:
+                yield from self._ordered(step.component, (*path, step.name))
+            else:
+                yield step
 
     def arguments(self, values: Mapping[str, str]) -> Json:
         """Parameters with their defaults: ``validatePipelineJobInputs`` in v2_template.go."""

@@ -110,11 +110,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             UserError: a component cannot run on Kubeflow.
         """
         if self._exit_handler is not None:
-            raise UserError(
-                f"{self._exit_handler.id}: TFX's exit handlers are not supported on Kubeflow; "
-                "watch the run instead.",
-                record=self._exit_handler.id,
-            )
+            nodes.check_exit_handler(self._exit_handler)
         name = pipeline.pipeline_info.pipeline_name
         try:
             with _properties_in_schemas():
@@ -145,17 +141,24 @@ class KubeflowRunner(KubeflowV2DagRunner):
     def _adapt(self, spec: Json, pipeline: Pipeline) -> Json:
         """Adapts the spec to the backend; returns entries of the platform document."""
         drivers = nodes.replace(spec, pipeline, str(self.config.default_image))
-        executors = step_settings.apply(spec, pipeline, self.settings, drivers, self._warn)
+        executors = step_settings.apply(
+            spec, pipeline, self._nodes(pipeline), self.settings, drivers, self._warn
+        )
         _escape_tags(spec)
+        specs.pass_parameters(spec)
         specs.rename_for_argo(spec)
         specs.drop_implied_dependencies(spec)
         specs.complete_arguments(spec, str(pipeline.pipeline_info.pipeline_root))
         return executors
 
+    def _nodes(self, pipeline: Pipeline) -> list[Any]:
+        """The nodes of the pipeline, and the exit handler."""
+        return [*pipeline.components, *filter(None, [self._exit_handler])]
+
     def _describe(self, spec: Json, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
         """Adds the root, defaults and descriptions, which TFX omits."""
         spec["defaultPipelineRoot"] = str(pipeline.pipeline_info.pipeline_root)
-        spec["pipelineInfo"]["description"] = _description(pipeline)
+        spec["pipelineInfo"]["description"] = _description(self._nodes(pipeline))
         defaults = {
             value.name: value.default
             for node in pipeline.components
@@ -229,11 +232,11 @@ def _escape_tags(spec: Json) -> None:
                 source["runtimeValue"]["constant"] = f"{specs.ESCAPED}{text}"
 
 
-def _description(pipeline: Pipeline) -> str:
+def _description(nodes: list[Any]) -> str:
     """A line per component, from its docstring; the backend allows 1,024 characters."""
     lines = [
         f"{node.id}: {inspect.cleandoc(text).splitlines()[0].replace('``', '')}"
-        for node in pipeline.components
+        for node in nodes
         # Not a base class's docstring, which describes all components.
         if isinstance(node, BaseComponent) and (text := type(node).__doc__)
     ]

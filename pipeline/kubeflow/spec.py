@@ -33,6 +33,13 @@ ESCAPED = "stagecraft-escaped:"
 """Start of a parameter that is JSON, because Argo would replace a tag in the text itself."""
 
 
+EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
+"""Trigger strategy of an exit handler: it runs after others, whether they succeed or fail."""
+
+PIPELINE_DAG = "tfx-dag"
+"""The DAG in which TFX puts all nodes of a pipeline with an exit handler."""
+
+
 class Step(NamedTuple):
     """A task with its component and executor; changing their content changes the spec."""
 
@@ -40,7 +47,25 @@ class Step(NamedTuple):
     task: Json
     component: Json
     executor: Json
-    """The executor in the deployment spec: ``{"container": …}`` or another kind."""
+    """The executor in the deployment spec: ``{"container": …}`` or another kind; {} of a DAG."""
+
+    path: tuple[str, ...] = ()
+    """Tasks of the DAGs that have the step, the outermost first; empty: it is in the root."""
+
+    @property
+    def is_dag(self) -> bool:
+        """Whether it is a DAG with steps of its own."""
+        return "dag" in self.component
+
+    @property
+    def is_exit(self) -> bool:
+        """Whether it is an exit handler."""
+        return self.task.get("triggerPolicy", {}).get("strategy") == EXIT
+
+    @property
+    def condition(self) -> str:
+        """CEL expression; empty: the step always runs."""
+        return str(self.task.get("triggerPolicy", {}).get("condition", ""))
 
     @property
     def container(self) -> Json | None:
@@ -49,17 +74,49 @@ class Step(NamedTuple):
 
 
 def steps(spec: Json) -> Iterator[Step]:
-    """All steps of the pipeline, in the order of the spec."""
-    for name, task in spec["root"]["dag"]["tasks"].items():
+    """All steps of the pipeline but DAGs, in the order of the spec."""
+    return _steps(spec, spec["root"], ())
+
+
+def _steps(spec: Json, dag: Json, path: tuple[str, ...]) -> Iterator[Step]:
+    for step in of_dag(spec, dag, path):
+        if step.is_dag:
+            yield from _steps(spec, step.component, (*path, step.name))
+        else:
+            yield step
+
+
+def of_dag(spec: Json, dag: Json, path: tuple[str, ...]) -> Iterator[Step]:
+    """The tasks of a DAG, also those that are DAGs.
+
+    Args:
+        dag: the component.
+        path: of its tasks.
+    """
+    for name, task in dag["dag"]["tasks"].items():
         component = spec["components"][task["componentRef"]["name"]]
-        executor = spec["deploymentSpec"]["executors"][component["executorLabel"]]
-        yield Step(name, task, component, executor)
+        executor = {}
+        if "dag" not in component:
+            executor = spec["deploymentSpec"]["executors"][component["executorLabel"]]
+        yield Step(name, task, component, executor, path)
+
+
+def dags(spec: Json) -> list[Json]:
+    """The tasks of each DAG: those of the root, then those of components; mutable."""
+    components = [spec["root"], *spec.get("components", {}).values()]
+    return [each["dag"]["tasks"] for each in components if "dag" in each]
+
+
+def pipeline_dag(spec: Json) -> Json:
+    """The component with the nodes of a TFX pipeline: the root, or the DAG of its exit handler."""
+    found: Json = spec.get("components", {}).get(PIPELINE_DAG) or spec["root"]
+    return found
 
 
 def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, component: Json) -> None:
     """Adds a step that runs this project's entrypoint with ``args``."""
     label = f"{name}_executor"
-    spec["root"]["dag"]["tasks"][name] = {
+    pipeline_dag(spec)["dag"]["tasks"][name] = {
         "taskInfo": {"name": name},
         "componentRef": {"name": name},
         **task,
@@ -133,23 +190,51 @@ def rename_for_argo(spec: Json) -> None:
     same name: importers, and drivers up to 2.5, record a step under it, and later steps look the
     step up by its task's name (importer_launcher.go, ``resolveUpstreamArtifacts`` in resolve.go).
     """
-    tasks = spec["root"]["dag"]["tasks"]
-    plain = {name: re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") for name in tasks}
+    names = [name for tasks in dags(spec) for name in tasks]
+    plain = {name: re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") for name in names}
     for name, other in plain.items():
-        if name != other and (other in tasks or list(plain.values()).count(other) > 1):
+        if name != other and (other in names or list(plain.values()).count(other) > 1):
             raise ValueError(f"the steps {name!r} and {other!r} have the same name on Kubeflow")
-    for task in tasks.values():
-        task["dependentTasks"] = [plain[name] for name in task.get("dependentTasks", ())]
-        if not task["dependentTasks"]:
-            del task["dependentTasks"]
-        for kind in ("parameters", "artifacts"):
-            for source in task.get("inputs", {}).get(kind, {}).values():
-                for output in ("taskOutputParameter", "taskOutputArtifact"):
-                    if output in source:
-                        source[output]["producerTask"] = plain[source[output]["producerTask"]]
-    for name, task in tasks.items():
-        task["taskInfo"] = {**task.get("taskInfo", {}), "name": plain[name]}
-    spec["root"]["dag"]["tasks"] = {plain[name]: task for name, task in tasks.items()}
+    for tasks in dags(spec):
+        for name, task in tasks.items():
+            task["dependentTasks"] = [plain[each] for each in task.get("dependentTasks", ())]
+            if not task["dependentTasks"]:
+                del task["dependentTasks"]
+            for kind in ("parameters", "artifacts"):
+                for source in task.get("inputs", {}).get(kind, {}).values():
+                    for output in (*_OUTPUTS, "taskFinalStatus"):
+                        if output in source:
+                            source[output]["producerTask"] = plain[source[output]["producerTask"]]
+            task["taskInfo"] = {**task.get("taskInfo", {}), "name": plain[name]}
+        renamed = {plain[name]: task for name, task in tasks.items()}
+        tasks.clear()
+        tasks.update(renamed)
+
+
+def pass_parameters(spec: Json) -> None:
+    """Passes the pipeline's parameters on to the DAG before an exit handler; TFX does not."""
+    dag = spec["components"].get(PIPELINE_DAG)
+    if dag is None:
+        return
+    known = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    used = {
+        source["componentInputParameter"]
+        for task in dag["dag"]["tasks"].values()
+        for source in task.get("inputs", {}).get("parameters", {}).values()
+        if "componentInputParameter" in source
+    }
+    if used:
+        dag["inputDefinitions"] = {
+            "parameters": {
+                name: {"parameterType": known[name]["parameterType"]} for name in sorted(used)
+            }
+        }
+        spec["root"]["dag"]["tasks"][PIPELINE_DAG]["inputs"] = {
+            "parameters": {name: {"componentInputParameter": name} for name in sorted(used)}
+        }
+
+
+_OUTPUTS = ("taskOutputParameter", "taskOutputArtifact")
 
 
 def producers(task: Json) -> set[str]:
@@ -158,7 +243,7 @@ def producers(task: Json) -> set[str]:
         source[output]["producerTask"]
         for kind in ("parameters", "artifacts")
         for source in task.get("inputs", {}).get(kind, {}).values()
-        for output in ("taskOutputParameter", "taskOutputArtifact")
+        for output in _OUTPUTS
         if output in source
     }
 
@@ -168,7 +253,7 @@ def drop_implied_dependencies(spec: Json) -> None:
 
     The backend adds these dependencies: ``addImplicitDependencies`` in argocompiler/dag.go.
     """
-    for task in spec["root"]["dag"]["tasks"].values():
+    for task in (task for tasks in dags(spec) for task in tasks.values()):
         listed = [name for name in task.pop("dependentTasks", ()) if name not in producers(task)]
         if listed:
             task["dependentTasks"] = listed

@@ -25,6 +25,7 @@ from stagecraft.components.evaluator.evaluation import (
     short,
 )
 from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.example_gen.content import SKIPPED
 from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
@@ -48,7 +49,9 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 
 def _of_examples(artifacts: Artifacts) -> str:
     counts = example_counts(artifacts)
-    return f"{sum(counts.values()):,} examples" if counts else ""
+    skipped = artifacts["examples"][0].get_int_custom_property(SKIPPED)
+    more = f", {skipped:,} files skipped" if skipped else ""
+    return f"{sum(counts.values()):,} examples{more}" if counts else ""
 
 
 def _of_trainer(artifacts: Artifacts) -> str:

@@ -21,7 +21,8 @@ from tfx_bsl.public import tfxio
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import driver
-from stagecraft.components.example_gen.content import Source
+from stagecraft.components.example_gen.content import Refused, Source
+from stagecraft.components.example_gen.executor import CorruptFilesError
 from stagecraft.pipeline.data import example_gen, preprocessing
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.local.spec import RunSpec
@@ -54,7 +55,10 @@ def _first_examples(settings: PipelineSettings, count: int, folder: str) -> list
         found: Source = component.DRIVER_CLASS.resolve(component.exec_properties)
         whole = found.content(folder, lambda done, total: None)
         ids = whole.split_ids(settings.data.val_fraction)[TRAIN]
-        records = list(whole.examples(ids[:count]))
+        given = list(whole.examples(ids[:count]))
+        records = [each for each in given if isinstance(each, bytes)]
+        if not records:
+            raise CorruptFilesError([each for each in given if isinstance(each, Refused)])
     else:
         files = example_files.expand([_train_files(settings, pathlib.Path(folder))])
         dataset = example_files.records(files).take(count)

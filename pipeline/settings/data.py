@@ -6,11 +6,21 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.archives import files
-from stagecraft.schemas.features import ALL, DATASETS, EVAL, IMAGE, LABEL, SAMPLE, TRAIN, VAL
+from stagecraft.schemas.features import (
+    ALL,
+    DATASETS,
+    EVAL,
+    IMAGE,
+    LABEL,
+    MASK,
+    SAMPLE,
+    TRAIN,
+    VAL,
+)
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TaskSettings
 
@@ -77,6 +87,21 @@ class DataSettings(Settings):
         le=0.5,
         description="share of all examples in the eval split, if example_gen_args names no splits; "
         "val_fraction is then the share of the val split",
+    )
+    image_size: tuple[PositiveInt, PositiveInt] | None = Field(
+        None,
+        description="height and width that Transform and the exported model give all pictures of a "
+        "folder; default: that of the files, which must be the same",
+    )
+    image_fit: Literal["resize", "crop", "pad"] = Field(
+        "resize",
+        description="how pictures get image_size: resize stretches them, crop keeps the middle, "
+        "pad adds a black border",
+    )
+    corrupt_images: Literal["refuse", "skip"] = Field(
+        "refuse",
+        description="what happens if files of a folder are no pictures: refuse them, or skip and "
+        "count them",
     )
     preprocessing_fn: str | None = Field(
         None,
@@ -155,27 +180,37 @@ class DataSettings(Settings):
             return "task"
         if task.sample() is not None:
             return "sample"
-        return "folder" if self._is_image_folder(task) else "cifar"
+        return "folder" if self._image_folder(task) else "cifar"
 
-    def _is_image_folder(self, task: Task) -> bool:
-        if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
-            return False
-        if task.is_table:  # its columns may have these names
-            return False
+    def _image_folder(self, task: Task) -> Literal["classes", "masks"] | None:
+        """What a local folder of image files has besides them."""
+        if self.source in (SAMPLE_SOURCE, DOWNLOAD) or self.example_gen is not None:
+            return None
+        if task.is_table:  # its columns may have the names of pictures
+            return None
         if files.is_remote(self.source):  # settings are read where nobody may read the data
-            return False
+            return None
         from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
-        return folders.is_by_class(os.path.expanduser(self.source))
+        path, names = os.path.expanduser(self.source), set(task.features)
+        if {IMAGE, LABEL} <= names and task.example_gen is None and folders.is_by_class(path):
+            return "classes"
+        return "masks" if {IMAGE, MASK} <= names and folders.has_masks(path) else None
 
     def schema_of(self, task: Task) -> str | None:
         """Path of the schema that the data of a task must match; None: it is inferred."""
         if self.infer_schema:
             return None
-        if self.schema_file is None and self.generator(task) == "folder":
+        if self.schema_file is None and (kind := self._image_folder(task)):
             from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
-            return folders.write_schema(self.source, self.cache_dir)
+            return folders.write_schema(
+                self.source,
+                self.cache_dir,
+                self.image_size,
+                self.image_fit,
+                masks=kind == "masks",
+            )
         return self.schema_file or task.schema_file or self.dataset_schema
 
     def check_task(self, task: TaskSettings) -> None:
@@ -206,7 +241,27 @@ class DataSettings(Settings):
                 "are not the splits of Cifar10ExampleGen",
                 f"{TRAIN}, {VAL}, {EVAL}",
             )
+        self._check_images(found)
         self._check_schema(task, generator)
+
+    def _check_images(self, task: Task) -> None:
+        if self._image_folder(task) is None:
+            use = "data.source: FOLDER, a local folder of image files by class or with masks"
+            problem = f"is only for folders of image files, not for data.source: {self.source}"
+            self._refuse_changed(("image_size", "image_fit", "corrupt_images"), problem, use)
+            is_own = self.source != SAMPLE_SOURCE and self.example_gen is None
+            is_own = is_own and self.schema_file is None and not task.is_table
+            if is_own and MASK in task.features:
+                problem = "is no local folder with the folders images and masks"
+                use = "such a folder, or data.schema_file"
+                raise SettingError("data.source", self.source, problem, use)
+        elif self.schema_file is not None:
+            problem = "has no effect with data.schema_file, whose feature image has such tags"
+            use = 'annotation { tag: "image_shape=224x224x3" tag: "image_fit=crop" } there'
+            self._refuse_changed(("image_size", "image_fit"), problem, use)
+        elif self.image_size is None:
+            use = "data.image_size: [224, 224]"
+            self._refuse_changed(("image_fit",), "needs data.image_size", use)
 
     def _check_schema(self, task: TaskSettings, generator: str) -> None:
         if self.infer_schema and task.found.needs_schema:
@@ -216,7 +271,7 @@ class DataSettings(Settings):
                 f"does not fit the task {task.name}, which reads more than types from the schema",
                 "data.schema_file",
             )
-        if self.infer_schema and task.found.sample_arguments is None:
+        if self.infer_schema and not task.found.knows_arguments:
             raise SettingError(
                 "data.infer_schema",
                 True,

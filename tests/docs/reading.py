@@ -18,6 +18,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
+OPTIONAL = {"docs/how-to/keras-hub.md": "keras_hub"}
+"""Pages that need a package which is not a dependency: read as a whole where it is installed."""
+
 LONG = ("run", "parity", "emulate")
 """Commands of stagecraft that train."""
 

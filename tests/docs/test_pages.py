@@ -14,7 +14,7 @@ import pytest
 import yaml
 from processes import ran
 from pydantic import ValidationError
-from reading import PAGES, ROOT, commands, name
+from reading import OPTIONAL, PAGES, ROOT, commands, name
 from snippets import snippets
 
 from stagecraft.pipeline import settings as pipeline_settings
@@ -49,6 +49,7 @@ def of_pages(language: str) -> list[Any]:
     return [
         pytest.param(block, id=f"{name(page)}-{number}")
         for page in PAGES
+        if name(page) not in OPTIONAL
         for number, block in enumerate(blocks(page, language))
     ]
 
@@ -63,6 +64,7 @@ def command_lines(page: pathlib.Path) -> list[str]:
 COMMAND_LINES = [
     pytest.param(page, line, id=f"{name(page)}-{number}")
     for page in PAGES
+    if name(page) not in OPTIONAL
     for number, line in enumerate(command_lines(page))
 ]
 

@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from reading import PAGES, ROOT, Reader, commands, is_long, name, runs_something
+from reading import OPTIONAL, PAGES, ROOT, Reader, commands, is_long, name, runs_something
 from snippets import needs, snippets, untested
 
 COMMANDS = [line for page in PAGES for line in commands(page)]
@@ -50,6 +50,8 @@ def test_what_it_says_works(page: pathlib.Path, reader: Reader) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(long=True))
 def test_what_it_trains_works(page: pathlib.Path, reader: Reader) -> None:
+    if package := OPTIONAL.get(name(page)):
+        pytest.importorskip(package, reason=f"the page needs {package}")
     reader.read(page)
 
 

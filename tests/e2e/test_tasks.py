@@ -1,8 +1,10 @@
 """Each task on its sample, or on files of the user's, from data to the exported model."""
 
+import io
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,3 +63,144 @@ def test_a_folder_of_pictures(tmp_path):
     serve = tf.saved_model.load(str(model)).signatures["serving_images"]
     found = serve(images=tf.constant(images))
     assert [name.decode() for name in found["class_name"].numpy()] == ["dark", "bright"]
+
+
+OWN = (
+    *SMALL,
+    "data.val_fraction=0.2",
+    "data.corrupt_images=skip",
+    "train.steps=30",
+    "train.export_keras=true",
+    "transform.materialize=true",
+    "evaluate.thresholds={}",
+    "evaluate.min_accuracy=0",
+    "evaluate.better_than_constant=false",
+)
+
+
+def photo(number: int, pixels: np.ndarray) -> tuple[str, bytes]:
+    """The name and the bytes of a file, of another kind for each number."""
+    exif = Image.Exif()
+    exif[0x0112] = number % 8 + 1
+    kind, mode, arguments = (
+        ("JPEG", "RGB", {"exif": exif}),
+        ("JPEG", "CMYK", {}),
+        ("JPEG", "L", {}),
+        ("PNG", "P", {}),
+        ("PNG", "RGBA", {}),
+        ("BMP", "P", {}),
+        ("BMP", "RGB", {}),
+        ("GIF", "P", {}),
+        ("PNG", "I;16", {}),
+    )[number % 9]
+    if mode == "I;16":
+        picture = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+    else:
+        picture = Image.fromarray(pixels).convert(mode)
+    stream = io.BytesIO()
+    picture.save(stream, kind, **arguments)
+    return f"{number}.{kind.lower()}", stream.getvalue()
+
+
+def transformed_examples(output: pathlib.Path) -> list:
+    """The features of the examples that Transform wrote."""
+    files = map(str, output.glob("pipeline_root/Transform/transformed_examples/*/Split-*/*"))
+    records = tf.data.TFRecordDataset(sorted(files), "GZIP").as_numpy_iterator()
+    return [tf.train.Example.FromString(record).features.feature for record in records]
+
+
+def check_pushed(output: pathlib.Path, folder: pathlib.Path, names: list[str], shape: tuple):
+    """The pushed model says of a file what the trained one says of the transformed example."""
+    [pushed] = output.glob("serving/*/saved_model.pb")
+    serve = tf.saved_model.load(str(pushed.parent)).signatures["serving_files"]
+    trained_model = keras.saving.load_model(
+        pushed.parent / "assets.extra" / "model.keras", compile=False
+    )
+    examples = transformed_examples(output)
+    for start in range(0, len(examples), 32):
+        some = examples[start : start + 32]
+        given = [names[example["id"].int64_list.value[0]] for example in some]
+        inputs = np.array([list(example["image"].float_list.value) for example in some])
+        expected = trained_model(inputs.reshape(-1, *shape).astype(np.float32), training=False)
+        files = tf.constant([(folder / name).read_bytes() for name in given])
+        found = serve(files=files)["probabilities"].numpy()
+        np.testing.assert_allclose(found, tf.nn.softmax(expected).numpy(), rtol=1e-4, atol=1e-5)
+    assert len(examples) == sum(example_counts(output))
+
+
+def example_counts(output: pathlib.Path) -> list[int]:
+    """Examples of the splits that Transform writes."""
+    [done] = output.glob("pipeline_root/Trainer/model_run/*/record.json")
+    return list(json.loads(done.read_text())["examples"].values())
+
+
+@pytest.mark.slow
+def test_photos_of_any_kind_from_file_to_pushed_model(tmp_path):
+    draw = np.random.default_rng(0)
+    photos = tmp_path / "photos"
+    for number in range(180):
+        bright = number % 2
+        size = draw.integers(16, 60, 2)
+        pixels = draw.integers(0, 128 * (1 + bright), (*size, 3), np.uint8)
+        name, data = photo(number // 2, pixels)
+        path = photos / ("dark", "bright")[bright] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    names = sorted(str(path.relative_to(photos)) for path in photos.glob("*/*"))
+    (photos / "dark" / "~.jpg").write_bytes(data[:40])  # the last name: the others keep their ids
+    settings = (
+        *OWN,
+        f"data.source={photos}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "data.image_size=[20, 24]",
+        "data.image_fit=crop",
+    )
+    output = tmp_path / "out"
+    done = run(output, "--config", "image_classification", settings=settings)
+    assert done.code == 0, done.stderr[-3000:]
+    best, _ = trained(output)
+    assert best["accuracy"] > 0.7
+    check_pushed(output, photos, names, (20, 24, 3))
+    assert sum(done.result["examples"].values()) == 180
+    [report] = output.glob("pipeline_root/TrainingReport/report/*/report.html")
+    page = report.read_text()
+    assert "count_skipped" in page
+    [pushed] = output.glob("serving/*/saved_model.pb")
+    images = tf.constant(draw.integers(0, 256, (2, 33, 50, 3), np.uint8))
+    found = tf.saved_model.load(str(pushed.parent)).signatures["serving_images"](images=images)
+    assert [name.decode() for name in found["class_name"].numpy()] == ["bright", "bright"]
+
+
+@pytest.mark.slow
+def test_pictures_with_palette_masks_from_file_to_pushed_model(tmp_path):
+    draw = np.random.default_rng(0)
+    street = tmp_path / "street"
+    for name in ("images", "masks"):
+        (street / name).mkdir(parents=True)
+    for number in range(60):
+        height, width = draw.integers(20, 50, 2)
+        classes = np.zeros((height, width), np.uint8)
+        classes[height // 4 : height // 2] = 1
+        classes[:, width // 2 :] *= 2
+        pixels = np.stack([classes * 100 + draw.integers(0, 20, classes.shape)] * 3, axis=-1)
+        Image.fromarray(pixels.astype(np.uint8)).save(street / "images" / f"{number:02}.jpg")
+        mask = Image.fromarray(classes, "P")
+        mask.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
+        mask.save(street / "masks" / f"{number:02}.png")
+    names = sorted(f"images/{path.name}" for path in (street / "images").iterdir())
+    (street / "masks" / "~.png").write_bytes((street / "masks" / "00.png").read_bytes())
+    settings = (
+        *OWN,
+        f"data.source={street}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "data.image_size=[32, 32]",
+        "task.args={num_classes: 3}",
+    )
+    output = tmp_path / "out"
+    done = run(output, "--config", "segmentation", settings=settings)
+    assert done.code == 0, done.stderr[-3000:]
+    check_pushed(output, street, names, (32, 32, 3))
+    masks = [list(e["mask"].int64_list.value) for e in transformed_examples(output)]
+    assert set(np.unique(masks)) == {0, 1, 2}
+    best, _ = trained(output)
+    assert best["accuracy"] > 0.8

@@ -1,9 +1,10 @@
 """The Evaluator blesses no untrained model of a preset."""
 
+import hub_presets
 import pytest
 from support import run
 
-from stagecraft.pipeline.settings import presets
+from stagecraft.pipeline.settings import load, presets
 
 UNTRAINED = (
     "data.sample_train=400",
@@ -17,6 +18,7 @@ UNTRAINED = (
 @pytest.mark.full
 @pytest.mark.parametrize("preset", [name for name in presets() if "cifar" not in name])
 def test_a_threshold_refuses_it(preset, tmp_path):
+    hub_presets.skip_without(load(preset))
     done = run(tmp_path, "--config", preset, settings=UNTRAINED)
     assert done.code == 0, done.stderr[-3000:]
     assert done.result["metrics"]["loss"] > 0

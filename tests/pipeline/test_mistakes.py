@@ -91,6 +91,9 @@ MISTAKES = {
     "utf_16": file(text(cells()).encode("utf-16"), value="UTF-16"),
     "latin_1_header": file(GOOD.replace(b"town", "größe".encode("latin-1")), record="1"),
     "excel": file(b"PK\x03\x04" + GOOD, value="a ZIP archive or an Excel file"),
+    "line_ends_of_old_macs": file(
+        GOOD.replace(b"\n", b"\r"), suggestion="line ends of Unix or Windows"
+    ),
     "parquet": file(b"PAR1" + GOOD, value="Parquet"),
     "empty": file(b"", suggestion="a first line with the names of the columns"),
     "blank": file(b"\n\n", suggestion="a first line with the names of the columns"),
@@ -102,6 +105,7 @@ MISTAKES = {
     "row_too_long": row(GOOD + FIRST + b",9\n", 14, value=8),
     "row_too_short": row(GOOD + b"1,2\n", 14, value=2),
     "decimal_comma_without_quotes": row(GOOD + FIRST.replace(b".", b",", 1) + b"\n", 14, value=8),
+    "a_null_byte": row(csv(**some("town", "Ulm", "\0")), 3),
     "open_quote": row(GOOD + b'1,1.0,"Ulm,1,2.0,no,1\n', 14),
     "two_columns_of_one_name": (
         {"train": GOOD.replace(b"town", b"a", 1)},
@@ -286,6 +290,7 @@ GOOD_TABLES = {
         {"eval": csv(**some("b", "", "NA"))},
         task(features={"a": "numeric"}),
     ),
+    "a_line_break_in_a_name": ({"train": text({'"x\ny"': ["1"] * 12, **cells()}).encode()}, task()),
     "an_index": ({"train": text({"": list("abcdefghijkl"), **cells()}).encode()}, task()),
 }
 

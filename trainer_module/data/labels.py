@@ -13,6 +13,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from stagecraft.common.errors import UserError
 from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module import decoding
 
 LABEL_NAMES = "label_names"
 """Name of the schema-level ``string_domain`` that lists the classes, in order."""
@@ -21,8 +22,15 @@ IMAGE_SHAPE_TAG = "image_shape="
 """Prefix of an annotation of the feature ``image``, such as ``image_shape=32x32x3``: height, width
 and channels."""
 
+IMAGE_FIT_TAG = "image_fit="
+"""Prefix of another annotation, such as ``image_fit=crop``: encoded pictures of any size get
+``image_shape`` in one of the ways of ``decoding.FITS``."""
+
+IMAGE_BITS_TAG = "image_bits="
+"""Prefix of another annotation: ``image_bits=16`` keeps all bits of PNGs with 16 bits."""
+
 ENCODED_CHANNELS = (1, 3, 4)
-"""Grey, RGB, RGBA: what ``tf.io.decode_image`` decodes to."""
+"""Grey, RGB, RGBA: what encoded pictures are decoded to."""
 
 
 def class_names(schema_path: str) -> tuple[str, ...]:
@@ -93,7 +101,14 @@ class Picture(NamedTuple):
     """Height, width, channels."""
 
     encoded: bool = False
-    """Whether its bytes are a PNG or JPEG; otherwise they are uint8 values in HWC order."""
+    """Whether its bytes are a file, such as a JPEG; otherwise uint8 values in HWC order."""
+
+    fit: str | None = None
+    """How encoded pictures of any size get the shape: one of ``decoding.FITS``; None: all have it.
+    """
+
+    bits: int = 8
+    """Bits of a decoded value: 8 or 16."""
 
     @property
     def size(self) -> int:
@@ -102,7 +117,9 @@ class Picture(NamedTuple):
 
     def config(self) -> dict[str, object]:
         """The ``custom_config`` of :func:`stagecraft.trainer_module.preprocessing`; for JSON."""
-        return {"image_shape": list(self.shape), "image_encoded": self.encoded}
+        found = {"image_shape": list(self.shape), "image_encoded": self.encoded}
+        fit = {} if self.fit is None else {"image_fit": self.fit}
+        return found | fit | ({} if self.bits == 8 else {"image_bits": self.bits})
 
 
 def picture(schema_path: str) -> Picture:
@@ -113,38 +130,55 @@ def picture(schema_path: str) -> Picture:
 def picture_of(schema: schema_pb2.Schema) -> Picture:
     """The feature ``image`` of a schema; the default if the schema has no such feature.
 
-    An annotation tag such as ``image_shape=32x32x3`` has height, width and channels. An
-    ``image_domain`` means an encoded picture.
+    An ``image_domain`` means an encoded picture. Tags of the annotation say more, see
+    ``IMAGE_SHAPE_TAG``, ``IMAGE_FIT_TAG`` and ``IMAGE_BITS_TAG``.
 
     Raises:
-        UserError: the tag has another form.
+        UserError: a tag has another form.
     """
     feature = next((each for each in schema.feature if each.name == features.IMAGE), None)
     if feature is None:
         return Picture()
-    encoded = feature.HasField("image_domain")
+    found: dict[str, tuple[str, ...]] = {}
     for tag in feature.annotation.tag:
-        if tag.startswith(IMAGE_SHAPE_TAG):
-            match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", tag[len(IMAGE_SHAPE_TAG) :])
-            if match is None:
-                raise UserError(
-                    f"The schema's feature {feature.name!r} has the annotation {tag!r}; expected "
-                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'.",
-                    record=feature.name,
-                    value=tag,
-                    suggestion=f"{IMAGE_SHAPE_TAG}32x32x3",
-                )
-            height, width, channels = map(int, match.groups())
-            if encoded and channels not in ENCODED_CHANNELS:
-                raise UserError(
-                    f"The schema's feature {feature.name!r} has an image_domain and {channels} "
-                    "channels; an encoded picture is decoded to 1, 3 or 4 channels.",
-                    record=feature.name,
-                    value=tag,
-                    suggestion=f"{IMAGE_SHAPE_TAG}{height}x{width}x3",
-                )
-            return Picture((height, width, channels), encoded)
-    return Picture(encoded=encoded)
+        for prefix, (pattern, example) in _TAGS.items():
+            if tag.startswith(prefix):
+                match = re.fullmatch(pattern, tag[len(prefix) :])
+                if match is None:
+                    raise _refused_tag(tag, f"is unknown; use a tag such as {example!r}", example)
+                found[prefix] = match.groups()
+    height, width, channels = map(int, found.get(IMAGE_SHAPE_TAG, features.IMAGE_SHAPE))
+    encoded, shape = feature.HasField("image_domain"), f"{IMAGE_SHAPE_TAG}{height}x{width}x"
+    if encoded and channels not in ENCODED_CHANNELS:
+        problem = "does not fit an image_domain, whose pictures are decoded to 1, 3 or 4 channels"
+        raise _refused_tag(f"{shape}{channels}", problem, f"{shape}3")
+    for prefix in (IMAGE_FIT_TAG, IMAGE_BITS_TAG):
+        if prefix in found and not encoded:
+            problem, use = "is only for encoded pictures", "image_domain {}"
+            raise _refused_tag(f"{prefix}{found[prefix][0]}", f"{problem}; add {use}", use)
+    return Picture(
+        (height, width, channels),
+        encoded,
+        found.get(IMAGE_FIT_TAG, (None,))[0],
+        int(found.get(IMAGE_BITS_TAG, "8")[0]),
+    )
+
+
+_TAGS = {
+    IMAGE_SHAPE_TAG: (r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", f"{IMAGE_SHAPE_TAG}32x32x3"),
+    IMAGE_FIT_TAG: (f"({'|'.join(decoding.FITS)})", f"{IMAGE_FIT_TAG}crop"),
+    IMAGE_BITS_TAG: ("(8|16)", f"{IMAGE_BITS_TAG}16"),
+}
+"""Prefix of a tag -> what may follow, and an example."""
+
+
+def _refused_tag(tag: str, problem: str, use: str) -> UserError:
+    return UserError(
+        f"The schema's feature {features.IMAGE!r} has the annotation {tag!r}, which {problem}.",
+        record=features.IMAGE,
+        value=tag,
+        suggestion=use,
+    )
 
 
 def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> None:

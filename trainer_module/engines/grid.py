@@ -37,9 +37,9 @@ from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.partition import partition
-from stagecraft.trainer_module.pipeline_parallel.stage import Stage
+from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
 from stagecraft.trainer_module.tensor_parallel.split import Joined, Split
 
@@ -72,6 +72,10 @@ class GridEngine(Engine):
         cuts = self.plan.cuts if self.plan else []
         models = partition.split(self._template, cuts)
         self.shards = ModelShards(models, parallel.shards) if parallel.shards > 1 else None
+        device_type = tf.DeviceSpec.from_string(topology.device(0, 0, 0)).device_type
+        equal = None
+        if _shares_blocks(parallel):
+            equal = EqualSegments(self._template, str(device_type))
         self._stages = [
             Stage(
                 model,
@@ -81,6 +85,7 @@ class GridEngine(Engine):
                 self._dtype,
                 models[:number],
                 self.shards,
+                equal,
             )
             for number, model in enumerate(models)
         ]
@@ -400,3 +405,13 @@ def _with_tied(row: Sequence[StageReplica], sums: Sequence[MicrobatchSums]) -> l
         stage_replica.has_gradient = [connected[key] for key in held]
         result.append(partial._replace(gradients=[totals[key] for key in held]))
     return result
+
+
+def _shares_blocks(parallel: ParallelSettings) -> bool:
+    """Whether equal blocks of a model share functions.
+
+    Not where XLA compiles a stage as a whole, or shards divide it; nor where a pass has its own
+    ops, see ``replica_pipeline``.
+    """
+    is_whole = parallel.jit or parallel.shards > 1 or parallel.timeline_step
+    return not is_whole and not parallel.precision.startswith("mixed")

@@ -69,24 +69,39 @@ def recording() -> Iterator[list[Op]]:
     finally:
         metadata = here.export_run_metadata()
         here.disable_graph_collection()
+    called: set[Any] = set()
     for functions in metadata.function_graphs:
         for graph in functions.partition_graphs:
-            ops.extend(_ops(graph))
+            ops.extend(_ops(graph, called))
 
 
-def _ops(graph: Any) -> Iterator[Op]:
+def _ops(graph: Any, called: set[Any]) -> Iterator[Op]:
+    """The ops of a graph, and those of the functions that it calls.
+
+    Args:
+        called: functions with the places of their calls; another microbatch calls the same.
+    """
     for node in graph.node:
         device = _DEVICE.search(node.device)
         if device and node.op not in _PLUMBING and not _EDGE.search(node.name):
             yield Op(node.name, node.op, device[1])
             if node.op in _CALLS:
-                yield from _called(node, device[1])
+                scopes = *_STAGE_REPLICA.findall(node.name), GRADIENT in node.name
+                key = _function(node), device[1], scopes
+                if key not in called:
+                    called.add(key)
+                    yield from _called(node, device[1])
+
+
+def _function(call: Any) -> str:
+    # Grappler copies a function for a call, and adds to its name.
+    name: str = call.attr["f"].func.name
+    return name.partition("_specialized_for_")[0]
 
 
 def _called(call: Any, device: str, prefix: str = "") -> Iterator[Op]:
     """The ops of a function that is not inlined, and of those that it calls, below its name."""
-    # Grappler copies a function for a call, and adds to its name.
-    name = call.attr["f"].func.name.partition("_specialized_for_")[0]
+    name = _function(call)
     here = context.context()
     if not here.has_function(name):
         return

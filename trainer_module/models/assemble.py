@@ -26,6 +26,7 @@ from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.models.layers.random_state import floatx
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.settings import TrainSettings
 
 IMAGES: Task = registries.TASKS.get("image_classification")
@@ -61,16 +62,22 @@ def assemble(
             is compared; None: there are no data yet.
 
     Raises:
-        UserError: there is no such model, it gives no logits, it has nothing to train, two
-            variables have the same path, the initial weights do not match it or the Transform
-            graph, a layer cannot adapt, or a pattern of the settings matches none of its variables.
+        UserError: there is no such model, it gives no logits, it has nothing to train, the initial
+            weights do not match it or the Transform graph, a layer cannot adapt, or a pattern of
+            the settings matches none of its variables.
     """
     initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
         fresh = train.without_initial_weights()
         initial, loaded = loading.read(
             train,
-            lambda: assemble(fresh, arguments, tf.device("CPU:0"), precision, task=task),
+            lambda lora: assemble(
+                fresh if lora else fresh.without_lora(),
+                arguments,
+                tf.device("CPU:0"),
+                precision,
+                task=task,
+            ),
             transform,
             task.features,
         )
@@ -79,13 +86,14 @@ def assemble(
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     with scope or contextlib.nullcontext(), _policy(precision):
-        built = registry.build(train.model, arguments, task)
+        built = registry.build(train.model, arguments, task, train.model_args)
         if isinstance(built, keras.Model):
             model = built
         else:
             model = _chain(built, train.model, task.input_specs(arguments))
         model_graph.note(model, task.input_specs(arguments))
         _check(model, train.model)
+        name_apart(model)
         matrices.mark(model)
         patterns.apply(train, model)
         if adapt_to is not None:
@@ -106,14 +114,32 @@ def _check(model: keras.Model, name: str) -> None:
             "has nothing to train",
             "at least one layer with trainable weights",
         )
-    path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
-    if count > 1:
-        raise SettingError(
-            "train.model",
-            name,
-            f"has {count} variables with the path {path!r}, but checkpoints need different paths",
-            "different names for their layers",
-        )
+
+
+def name_apart(model: keras.Model) -> None:
+    """Gives variables with the same path different ones: checkpoints know them by their paths.
+
+    A layer that makes a weight before Keras has named its parents leaves these out of the path.
+    Such variables get the path of layers that :func:`walk` gives.
+    """
+    counts = Counter(variable.path for variable in model.variables)
+    owners: dict[int, str] = {}
+    for path, layer in walk(model):  # inner layers come last
+        for variable in layer.variables:
+            if counts[variable.path] > 1:
+                owners[id(variable)] = path
+    taken = {path for path, count in counts.items() if count == 1}
+    for variable in model.variables:
+        if id(variable) not in owners:
+            continue
+        base = path = f"{owners[id(variable)].replace(':', '_')}/{variable.name}"
+        number = 0
+        while path in taken:
+            number += 1
+            path = f"{base}_{number}"
+        taken.add(path)
+        # Private; Keras sets it once, and the optimizer's slots take their names from it.
+        variable._path = path
 
 
 @contextlib.contextmanager

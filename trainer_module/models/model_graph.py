@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import math
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,6 +15,8 @@ import tensorflow as tf
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.batch import Nest
+
+_log = logging.getLogger(__name__)
 
 
 class Carry(keras.layers.Identity):
@@ -56,19 +60,29 @@ def calls(model: keras.Model) -> list[Any]:
     return list(order.values())
 
 
+def input_count(model: keras.Model) -> int:
+    """The number of the first of :func:`calls` that are inputs.
+
+    Inputs that are outputs of one call of another model have one node.
+    """
+    histories = [tensor._keras_history for tensor in model.inputs]
+    return len({(id(each.operation), each.node_index) for each in histories})
+
+
 def computed(model: keras.Model) -> list[Any]:
     """The nodes that compute something: :func:`calls` without inputs and carried tensors."""
-    nodes = calls(model)[len(model.inputs) :]
+    nodes = calls(model)[input_count(model) :]
     return [node for node in nodes if not isinstance(node.operation, Carry)]
 
 
 def opened(model: keras.Model) -> keras.Model:
     """The model with the layers of functional models inside in the place of these models.
 
-    The layers are the caller's own. A model stays one layer if its call does more than to call its
-    layers, or if the names of its layers are not unique.
+    So are layers of KerasHub whose call only calls their layers, such as ``ViTEncoder``. The layers
+    are the caller's own. A model stays one layer if its call does more than to call its layers, or
+    if the names of its layers are not unique.
     """
-    opens = set(_openable(model, _by_name(model)))
+    opens = dict(_openable(model, _by_name(model)))
     if not opens:
         return model
     about = [(id(layer), layer.trainable) for layer in model._flatten_layers()]
@@ -78,7 +92,7 @@ def opened(model: keras.Model) -> keras.Model:
     def opening(operation: Any) -> Any:
         if id(operation) not in opens:
             return operation
-        return lambda given, **_: _graph(operation)._run_through_graph(given, opening)
+        return lambda given, **_: _graph(opens[id(operation)])._run_through_graph(given, opening)
 
     own = of(model)
     # Private; Keras calls the layers of a model so. Masks are computed anew: inside of a model, the
@@ -100,24 +114,57 @@ def _graph(model: keras.Model) -> Any:
     return model._functional if isinstance(model, keras.Sequential) else model
 
 
-def _openable(model: keras.Model, named: dict[str, Any]) -> Iterator[int]:
-    """Ids of models inside that :func:`opened` may open.
+def _openable(model: keras.Model, named: dict[str, Any]) -> Iterator[tuple[int, keras.Model]]:
+    """Ids of operations that :func:`opened` may open, and the model that each is.
 
     Args:
         named: operations by name; those inside are added.
     """
     called: dict[Any, list[Any]] = {}
     for node in computed(model):
-        if isinstance(node.operation, keras.Model):
-            called.setdefault(node.operation, []).append(node)
-    for inner, nodes in called.items():
-        if not all(map(_is_plain, nodes)):
+        called.setdefault(node.operation, []).append(node)
+    for operation, nodes in called.items():
+        inner = operation if isinstance(operation, keras.Model) else _chain(operation)
+        if inner is None or not all(_is_plain(node, inner) for node in nodes):
             continue
         own = _by_name(inner)
         if all(named.get(name, each) is each for name, each in own.items()):
             named.update(own)
-            yield id(inner)
+            yield id(operation), inner
             yield from _openable(inner, named)
+
+
+def _chain(layer: Any) -> keras.Model | None:
+    """The model of a layer that does nothing but to call its layers; None: it is not known."""
+    if type(layer).__module__.partition(".")[0] != "keras_hub" or not isinstance(
+        layer, keras.Layer
+    ):
+        return None
+    if layer not in _chains:
+        _chains[layer] = None
+        try:
+            _chains[layer] = _traced_chain(layer)
+        except Exception as error:  # a layer that computes with sizes which a graph does not know
+            _log.debug("%s has no graph: %s", layer.name, error)
+    return _chains[layer]
+
+
+def _traced_chain(layer: Any) -> keras.Model | None:
+    arguments = inspect.signature(type(layer).call).parameters
+    shapes = layer.get_build_config() or {}
+    if len(arguments) != 2 or not isinstance(shapes.get("input_shape"), (tuple, list)):
+        return None
+    shape, dtype = (None, *shapes["input_shape"][1:]), layer.compute_dtype
+    # With a name: Keras would count this input among those of the user.
+    given = keras.Input(batch_shape=shape, dtype=dtype, name=f"{layer.name}_input")
+    model = keras.Model(given, layer.call(given), name=layer.name)
+    nodes, known = computed(model), set(map(id, model.variables))
+    layers = len(nodes) > 1 and all(isinstance(node.operation, keras.Layer) for node in nodes)
+    return model if layers and all(id(each) in known for each in layer.variables) else None
+
+
+_chains: weakref.WeakKeyDictionary[Any, keras.Model | None]
+_chains = weakref.WeakKeyDictionary()
 
 
 def _by_name(model: keras.Model) -> dict[str, Any]:
@@ -128,25 +175,27 @@ def last_layers(model: keras.Model, names: Iterable[str]) -> list[str]:
     """Names of layers; in the place of a model that :func:`opened` opens, its last layer."""
     found: dict[str, Any] = {}
     stack = [] if obstacle(model) else [model]
-    opens = {each for model in stack for each in _openable(model, _by_name(model))}
+    opens = dict(each for model in stack for each in _openable(model, _by_name(model)))
     while stack:
         own = _by_name(stack.pop())
         found = own | found
-        stack += [inner for inner in own.values() if id(inner) in opens]
+        stack += [opens[id(inner)] for inner in own.values() if id(inner) in opens]
 
     def last(name: str) -> str:
-        inner = found.get(name)
-        return last(computed(inner)[-1].operation.name) if id(inner) in opens else name
+        inner = opens.get(id(found.get(name)))
+        return name if inner is None else last(computed(inner)[-1].operation.name)
 
     return [*map(last, names)]
 
 
-def _is_plain(node: Any) -> bool:
-    """Whether a call of a model does nothing but to call the layers of its graph."""
-    model, given = node.operation, node.arguments
-    if obstacle(model) or "call" in vars(model) or model.activity_regularizer is not None:
+def _is_plain(node: Any, model: keras.Model) -> bool:
+    """Whether a call of a model, or of a layer, only calls the layers of its graph."""
+    layer, given = node.operation, node.arguments
+    if obstacle(model) or "call" in vars(layer) or layer.activity_regularizer is not None:
         return False
-    if not model.trainable and any(layer.trainable for layer in model._flatten_layers()):
+    if not layer.trainable and any(
+        each.trainable for each in model._flatten_layers(include_self=False)
+    ):
         return False
     about = tf.nest.flatten(given.kwargs)  # a mask is a structure, as the inputs are
     if len(given.args) != 1 or any(value is not None for value in about):
@@ -228,7 +277,7 @@ def have_gradients(
         return tf.as_dtype(tensor.dtype).is_floating
 
     known = {id(tensor) for tensor, has in zip(model.inputs, of_inputs, strict=True) if has}
-    for node in calls(model)[len(model.inputs) :]:
+    for node in calls(model)[input_count(model) :]:
         weights = getattr(node.operation, "trainable_variables", ())
         trained = any(weight.path not in frozen for weight in weights)
         if trained or any(id(tensor) in known for tensor in node.input_tensors):

@@ -1,14 +1,16 @@
-"""Builds the model of ``train.model``: a family, or a user's ``package.module:function``."""
+"""Builds the model of ``train.model``: a family, a class of KerasHub, or a user's function."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import json
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -17,16 +19,21 @@ import tensorflow as tf
 
 from stagecraft.common import user_objects
 from stagecraft.common.errors import SettingError, UserError, said
-from stagecraft.trainer_module import registries
+from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import model_graph, opened_files
+from stagecraft.trainer_module.models import keras_hub_models, model_graph, opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 
 _log = logging.getLogger(__name__)
 
 _Call = tuple[str, str]
-"""A model's name, and its arguments as JSON."""
+"""A model's name, and all its arguments as JSON."""
+
+_Given = Mapping[str, Any]
+"""``train.model_args``."""
+
+_NONE: _Given = {}
 
 
 class _Known(NamedTuple):
@@ -43,15 +50,19 @@ _read: dict[str, set[str]] = {}
 function with a cache, reads only once."""
 
 
-def build(name: str, arguments: ModelArguments, task: Task) -> keras.Model | list[keras.Model]:
+def build(
+    name: str, arguments: ModelArguments, task: Task, given: _Given = _NONE
+) -> keras.Model | list[keras.Model]:
     """A new model, its weights initialised from Keras's seed.
 
     Args:
         name: ``cnn``, ``resnet20`` (any 6n + 2), ``wide_resnet_16_4`` (any depth 6n + 4, any
-            width), or ``package.module:function``, which is called with ``arguments``.
+            width), ``keras_hub:CLASS``, or ``package.module:function``, which is called with
+            ``arguments`` and ``given``.
         arguments: what the task says about inputs and outputs; for pictures
             ``input_shape`` (height, width, channels) and ``num_classes``.
         task: checks the outputs.
+        given: ``train.model_args``.
 
     Returns:
         A model; or, where a user's function returns them, models that follow each other.
@@ -61,13 +72,18 @@ def build(name: str, arguments: ModelArguments, task: Task) -> keras.Model | lis
     """
     family, sizes = registries.model_family(name)
     if family is None:
-        return _build_users(name, arguments, task)
+        return _build_users(name, arguments, task, given)
     registries.check_family(name, arguments)
+    if given:
+        use = "train.model_args: {}"
+        raise SettingError("train.model_args", dict(given), f"have no effect on {name}", use)
     model: keras.Model = family.build(**arguments, **sizes)
     return model
 
 
-def files_read(name: str, arguments: ModelArguments, task: Task) -> list[str]:
+def files_read(
+    name: str, arguments: ModelArguments, task: Task, given: _Given = _NONE
+) -> list[str]:
     """Absolute paths of the files that a user's function reads while it builds its model.
 
     Builds the model, unless it was built in an open :func:`files_shared` block. Ignores errors of
@@ -75,11 +91,11 @@ def files_read(name: str, arguments: ModelArguments, task: Task) -> list[str]:
     """
     if ":" not in name:
         return []
-    call = _call_of(name, arguments)
+    call = _call_of(name, arguments, given)
     with files_shared() as known:
         if known.builds and call not in known.built:
             try:
-                build(name, arguments, task)
+                build(name, arguments, task, given)
             except UserError as error:
                 _log.info("Some files that the model reads may be missing: %s", error)
     files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
@@ -110,24 +126,29 @@ def _reading(what: str) -> Iterator[None]:
             _read.setdefault(what, set()).update(recorded.files())
 
 
-def _call_of(name: str, arguments: ModelArguments) -> _Call:
-    return name, json.dumps(dict(arguments), sort_keys=True)
+def _call_of(name: str, arguments: ModelArguments, given: _Given) -> _Call:
+    return name, json.dumps([dict(arguments), dict(given)], sort_keys=True)
 
 
 def _build_users(
-    name: str, arguments: ModelArguments, task: Task
+    name: str, arguments: ModelArguments, task: Task, given: _Given
 ) -> keras.Model | list[keras.Model]:
     if known := _known.get():
-        known.built.add(_call_of(name, arguments))
+        known.built.add(_call_of(name, arguments, given))
     with _reading(name):
-        models = _call(name, arguments)
+        if hub.class_name(name):
+            model: keras.Model = keras_hub_models.build(name, arguments, given, task)
+            overrides.check([model])
+            keras_hub_models.check(name, model, arguments, task)
+            return model
+        models = _call(name, arguments, given)
         chain = models if isinstance(models, list) else [models]
         overrides.check(chain)
         _check(name, chain, arguments, task)
     return models
 
 
-def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Model]:
+def _call(name: str, arguments: ModelArguments, given: _Given) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
     module_name = name.partition(":")[0]
     known = module_name in sys.modules
@@ -137,12 +158,13 @@ def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Mode
         kind = type(function).__name__
         use = "a function that returns a Keras model"
         raise SettingError("train.model", name, f"is of type {kind}", use)
+    _check_given(name, function, arguments, given)
     try:
-        models = function(**arguments)
+        models = function(**arguments, **given)
     except Exception as error:  # whatever the user's function raises
         where = _where(error, getattr(sys.modules.get(module_name), "__file__", None))
         raise UserError(
-            f"train.model: {name}({_shown(arguments)}) failed{where}: {said(error)}"
+            f"train.model: {name}({_shown({**arguments, **given})}) failed{where}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:
@@ -153,6 +175,24 @@ def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Mode
                 "list of such models"
             )
     return models
+
+
+def _check_given(name: str, function: Any, arguments: ModelArguments, given: _Given) -> None:
+    """Refuses ``train.model_args`` that a user's function does not take, or gets from the task."""
+    if not given:
+        return
+    parameters = inspect.signature(function).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    known = [each for each in parameters if each not in arguments]
+    for argument in given:
+        problem = f"is not an argument of {name}"
+        if argument in arguments:
+            problem = "is an argument that the task gives"
+        elif takes_any or argument in known:
+            continue
+        near = difflib.get_close_matches(argument, known, n=1)
+        use = near[0] if near else f"one of {', '.join(known)}" if known else "no arguments"
+        raise SettingError("train.model_args", argument, problem, use)
 
 
 def _shown(arguments: ModelArguments) -> str:

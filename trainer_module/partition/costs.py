@@ -48,6 +48,17 @@ class Tied:
     trained: bool
 
 
+class Whole(NamedTuple):
+    """A layer whose own weights ``parallel.shards`` does not divide."""
+
+    path: str
+    kind: str
+    """Name of its class."""
+    parameters: int
+    reason: str
+    """A phrase that follows the path."""
+
+
 @dataclasses.dataclass(frozen=True)
 class StageCost:
     """Costs of one stage, for one example, forward."""
@@ -85,6 +96,8 @@ class StageCost:
     """The part of ``flops`` that shards divide."""
     split_activation_bytes: int = 0
     """The part of ``activation_bytes`` that shards divide."""
+    whole: tuple[Whole, ...] = ()
+    """The layers of the other parameters, if shards divide the model."""
     most_shards: int | None = None
     """The most shards that can divide all of ``split_parameters``; None: any number."""
     shard_bytes: int = 0

@@ -189,6 +189,52 @@ def segments(model: keras.Model) -> list[keras.Model]:
     return split(model, [places[legal[start - 1]].layer for start in starts])
 
 
+def block_cuts(model: keras.Model) -> list[str]:
+    """The cut points at which equal blocks in a row begin and end, such as those of a transformer.
+
+    A block has at least :data:`_LEAST_CALLS` calls of layers, and computes the same as the block
+    before or after it. All these cut points are plain.
+    """
+    if model_graph.obstacle(model):
+        return []
+    places = _places(model_graph.opened(model))
+    plain = [index for index, place in enumerate(places) if place.plain and not place.reason]
+    pieces = split(model, [places[index].layer for index in plain])
+    numbers: dict[Any, int] = {}
+    # Pieces without a key are equal to none.
+    keys = [
+        numbers.setdefault(structural_keys.model_key(piece) or number, number)
+        for number, piece in enumerate(pieces)
+    ]
+    bounds = [-1, *plain, len(places) - 1]
+    cuts = sorted(set(_run_bounds(keys, bounds, 0, len(keys))) - {0, len(keys)})
+    return [places[bounds[cut]].layer for cut in cuts]
+
+
+_LEAST_CALLS = 4
+"""Calls of layers in a block. A call of a function takes about as long as one of a small layer."""
+
+
+def _run_bounds(keys: Sequence[int], bounds: Sequence[int], begin: int, end: int) -> list[int]:
+    """The first pieces of the blocks between two pieces, and the pieces after the last of them."""
+    best = 0, 0, 0, 0  # calls in the run; less its period; where it begins; its blocks
+    for period in range(1, (end - begin) // 2 + 1):
+        equal = 0
+        for last in range(end - period - 1, begin - 1, -1):
+            equal = equal + 1 if keys[last] == keys[last + period] else 0
+            count = 1 + equal // period
+            calls = bounds[last + count * period] - bounds[last]
+            if count > 1 and calls >= count * _LEAST_CALLS:
+                best = max(best, (calls, -period, last, count))
+    _, period, first, count = best
+    if not count:
+        return []
+    period, after = -period, first - period * count
+    own = list(range(first, after + 1, period))
+    before, rest = (_run_bounds(keys, bounds, *ends) for ends in ((begin, first), (after, end)))
+    return [*before, *own, *rest]
+
+
 def _between(places: Sequence[CutPoint], cuts: Sequence[int]) -> list[int]:
     """Bytes of the outputs of the calls between cuts after these places."""
     bounds = [0, *(index + 1 for index in cuts), len(places)]
@@ -219,7 +265,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
 
 def _places(model: keras.Model) -> list[CutPoint]:
     """The places after all calls, in the order of computation."""
-    nodes = model_graph.calls(model)
+    nodes, inputs = model_graph.calls(model), model_graph.input_count(model)
     last_use = {id(tensor): len(nodes) for tensor in model.outputs}
     spans: dict[int, _Span] = {}
     for index, node in enumerate(nodes):
@@ -244,7 +290,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
         crossed = [span for span in spans.values() if span.first <= index < span.last]
         state = [span.layer for span in crossed if span.is_state]
         reason = ""
-        if index < len(model.inputs):
+        if index < inputs:
             reason = "it is the model's input"
         elif index == len(nodes) - 1:
             reason = "it is the model's output"

@@ -109,6 +109,8 @@ class _Reader:
         if isinstance(value, keras.KerasTensor):
             return self._of_known(self._places, value)
         if isinstance(value, types.FunctionType):
+            if hasattr(value, "keyed"):
+                return "keyed"  # the layer's own call, with numbers that have its name
             # Not __module__, which functools.wraps copies.
             if _is_from(value.__globals__.get("__name__", ""), _TRUSTED):
                 return value

@@ -226,6 +226,11 @@ class _Trace:
         self._gradients: dict[str, _Gradient] = {}
 
     @property
+    def results(self) -> Any:
+        """The results of the trace."""
+        return self._results
+
+    @property
     def is_closed(self) -> bool:
         """Whether it takes nothing else from the graph around it."""
         return not any(map(tf.is_symbolic_tensor, self._concrete.captured_inputs))

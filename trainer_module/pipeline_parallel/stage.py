@@ -9,6 +9,7 @@ recomputation from the same tensors gives the same bits.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,9 +18,12 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.models.layers import dropout, random_state
 from stagecraft.trainer_module.models.layers.random_state import TrainingScope, floatx, random_scope
-from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.partition import partition, structural_keys
+from stagecraft.trainer_module.pipeline_parallel import remat as recomputation
 from stagecraft.trainer_module.pipeline_parallel.remat import recomputed, recomputed_by_shards
+from stagecraft.trainer_module.pipeline_parallel.shared_function import Packed, Shared
 from stagecraft.trainer_module.tensor_parallel.call import Weights
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards
 
@@ -143,6 +147,7 @@ class Stage:
         dtype: tf.DType = tf.float32,
         before: Sequence[keras.Model] = (),
         shards: ModelShards | None = None,
+        equal: EqualSegments | None = None,
     ):
         """Prepares the function; computes nothing.
 
@@ -155,6 +160,8 @@ class Stage:
             before: models of the stages before. A weight that one of them has as well counts in
                 that stage's penalty alone.
             shards: how shards divide the layers; XLA then compiles their parts.
+            equal: segments of all stages, which share functions if they compute the same; None:
+                none does.
         """
         self.model = model
         self.jit, self.shards = jit, shards
@@ -164,9 +171,13 @@ class Stage:
         self.variables = [*self.trainable, *self.state]
         self.parts = parts
         self.dtype = dtype
-        models = partition.segments(model) if remat else [model]
+        models = [model]
+        if remat:
+            models = partition.segments(model)
+        elif equal:
+            models = equal.split(model)
         self.segments = [
-            Segment(each, self, remat, [*before, *models[:index]])
+            Segment(each, self, remat, [*before, *models[:index]], equal)
             for index, each in enumerate(models)
         ]
         self.freeze(())
@@ -253,8 +264,10 @@ class Stage:
             inputs = tf.nest.map_structure(tf.stop_gradient, inputs)
         changed: dict[int, tf.Tensor] = {}
         penalties = []
+        passes = not of_inputs
         for segment in self.segments:
-            inputs, now, own = segment(values, inputs, step, rows)
+            inputs, now, own = segment(values, inputs, step, rows, places, passes)
+            passes = passes or segment.is_trained(places)
             changed.update(now)
             penalties += own
         return inputs, changed, tf.add_n(penalties or [tf.zeros([], self.dtype)])
@@ -264,7 +277,12 @@ class Segment:
     """Layers between two cut points of a stage."""
 
     def __init__(
-        self, model: keras.Model, stage: Stage, remat: bool, before: Sequence[keras.Model]
+        self,
+        model: keras.Model,
+        stage: Stage,
+        remat: bool,
+        before: Sequence[keras.Model],
+        equal: EqualSegments | None = None,
     ):
         self.model = model
         self.variables = [*model.trainable_variables, *model.non_trainable_variables]
@@ -286,14 +304,39 @@ class Segment:
         ]
         """Per weight with a regularizer: whether its loss counts here."""
 
+        self.equal = _Equal(self, remat, "") if equal is None else equal.of(self, remat)
+        """This segment, and those that compute the same."""
+
+    def is_trained(self, frozen: Collection[int]) -> bool:
+        """Whether it has weights, by their places in the stage, that are not frozen."""
+        trained = len(self._stage.trainable)
+        return any(place < trained and place not in frozen for place in self._held.indices)
+
     def __call__(
-        self, values: list[Any], inputs: Nest, step: Any, rows: Any
+        self,
+        values: list[Any],
+        inputs: Nest,
+        step: Any,
+        rows: Any,
+        frozen: Collection[int],
+        passes: bool,
     ) -> tuple[Nest, dict[int, tf.Tensor], list[tf.Tensor]]:
         """Outputs, changed variables by their index in the stage, and the penalties, at most one.
 
         Without losses the list is empty: a constant 0 would seem to connect weights and loss.
+
+        Args:
+            values: of the stage.
+            frozen: places in the stage of weights that have no gradient.
+            passes: whether the inputs have gradients.
         """
         own = [values[index] for index in self._held.indices]
+        if self.equal.count > 1:
+            stopped = [k for k, place in enumerate(self._held.indices) if place in frozen]
+            shared = self.equal.call(self, own, inputs, step, rows, tuple(stopped), passes)
+            if shared is not None:
+                outputs, changed = shared
+                return outputs, self._held.flat(changed), []
         return self._compute(inputs, step, rows, *own)
 
     @property
@@ -301,17 +344,25 @@ class Segment:
         """The places of ``assigned`` among the values of the stage."""
         return [place for index in self.assigned for place in self._held.places(index)]
 
-    def call(self, values: Sequence[Value], inputs: Nest, step: Any, rows: Any) -> Called:
+    def call(
+        self,
+        values: Sequence[Value],
+        inputs: Nest,
+        step: Any,
+        rows: Any,
+        draws: random_state.Draws | None = None,
+    ) -> Called:
         """Calls the layers for training.
 
         Args:
             values: of the variables; the list of its slices for a variable that shards divide.
             inputs: each tensor ``[batch, ...]``.
+            draws: of a function that other segments share.
         """
         whole = self._held.joined(values)
         with (
             TrainingScope(self.variables, whole) as scope,
-            random_scope(step, rows),
+            random_scope(step, rows, draws),
             floatx(self._stage.dtype.name),
             self._held.dividing(self.model, values, scope) as divided,
         ):
@@ -342,3 +393,144 @@ class Segment:
         penalties += called.regularization
         changed = self._held.flat(called.changed)
         return called.outputs, changed, [tf.add_n(penalties)] if penalties else []
+
+
+class EqualSegments:
+    """The segments of all stages, by what they compute."""
+
+    def __init__(self, model: keras.Model, device_type: str):
+        """Finds equal blocks.
+
+        Args:
+            model: the whole.
+            device_type: of the devices of the stages, such as ``GPU``.
+        """
+        self._device_type = device_type
+        self._cuts = frozenset(partition.block_cuts(model))
+        self._known: dict[Any, _Equal] = {}
+
+    def split(self, model: keras.Model) -> list[keras.Model]:
+        """The blocks of a stage, and what is between them."""
+        if not self._cuts:
+            return [model]
+        names = [point.layer for point in partition.cut_points(model)]
+        return partition.split(model, [name for name in names if name in self._cuts])
+
+    def of(self, segment: Segment, remat: bool) -> _Equal:
+        """The segments that compute the same as this one."""
+        model, alone = segment.model, _Equal(segment, remat, self._device_type)
+        key = structural_keys.model_key(model)
+        if key is None:
+            return alone
+        ends = model.input, model.output
+        if not all(isinstance(end, keras.KerasTensor) for end in ends):
+            return alone
+        equal = self._known.setdefault((key, *((end.shape, end.dtype) for end in ends)), alone)
+        equal.count += equal is not alone
+        return equal
+
+
+class _Equal:
+    """Segments that compute the same, with other weights and random numbers.
+
+    They share functions: what TensorFlow traces and optimizes does not grow with their number.
+    """
+
+    def __init__(self, first: Segment, remat: bool, device_type: str):
+        self.first, self.count = first, 1
+        self._remat, self._device_type = remat, device_type
+        self._functions: dict[Any, Shared] = {}
+        self._draws: dict[Any, list[tuple[str, int]]] = {}
+        self._has_losses = False
+
+    def call(
+        self,
+        segment: Segment,
+        values: Sequence[tf.Tensor],
+        inputs: tf.Tensor,
+        step: tf.Tensor,
+        rows: tf.Tensor,
+        frozen: tuple[int, ...],
+        passes: bool,
+    ) -> tuple[tf.Tensor, dict[int, tf.Tensor]] | None:
+        """Outputs, and index of a changed variable -> value; None: they cannot share a function.
+
+        Args:
+            values: of the variables of the segment.
+            frozen: places of those that have no gradient.
+            passes: whether the inputs have one.
+        """
+        passes = passes and inputs.dtype.is_floating
+        key = frozen, passes
+        shared = self._functions.get(key)
+        if shared is None:
+            function = functools.partial(self._traced, key)
+            shared = self._functions[key] = Shared(function, self._device_type)
+        trained = len(self.first.model.trainable_variables)
+        groups = [("", [k for k in range(trained) if k not in frozen])]
+
+        def packed(own: Sequence[tf.Tensor]) -> Packed:
+            with tf.device(f"/device:{self._device_type}:*"):
+                return Packed.of(own, [("", range(len(own)))])
+
+        trace = shared.trace(packed(values), inputs, step, rows, _hidden([]))
+        if self._has_losses or not trace.is_closed:
+            return None
+        keys = self._keys(segment, self._draws[key])
+
+        @tf.custom_gradient
+        def once(given: tf.Tensor, *own: tf.Tensor) -> tuple[Any, Callable[..., list[Any]]]:
+            call = shared(packed(own), given, step, rows, keys, keep=not self._remat)
+
+            def gradient(upstream: tf.Tensor, *_: Any) -> list[Any]:
+                again = call
+                if self._remat:
+                    arrived = recomputation.arrival([upstream])
+                    late, *weights = (recomputation.after(arrived, x) for x in (given, *own))
+                    again = shared(packed(weights), late, step, rows, keys)
+                found = again.gradients([upstream], groups, [0] if passes else [])
+                of_weights = found.weights.by_place()
+                of_inputs = found.arguments if passes else [None]
+                return [*of_inputs, *map(of_weights.get, range(len(own)))]
+
+            outputs, changed = call.results
+            return (outputs, *changed.values()), gradient
+
+        outputs, *changed = once(inputs, *values)
+        return outputs, dict(zip(trace.results[1], changed, strict=True))
+
+    def _traced(
+        self,
+        key: Any,
+        values: Sequence[tf.Tensor],
+        inputs: tf.Tensor,
+        step: tf.Tensor,
+        rows: tf.Tensor,
+        keys: tf.Tensor,
+    ) -> tuple[Any, Sequence[int]]:
+        frozen, passes = key
+        values = [tf.stop_gradient(v) if k in frozen else v for k, v in enumerate(values)]
+        draws = random_state.Draws(keys)
+        inputs = inputs if passes else tf.stop_gradient(inputs)
+        called = self.first.call(values, inputs, step, rows, draws)
+        self._draws[key] = draws.names
+        self._has_losses |= bool(called.added or called.regularization)
+        return (called.outputs, called.changed), [0]
+
+    def _keys(self, segment: Segment, draws: Sequence[tuple[str, int]]) -> tf.Tensor:
+        """The keys of a segment's draws, uint64 ``[draws]``."""
+        names = zip(
+            *(dropout.keyed_names(each.model) for each in (self.first, segment)), strict=True
+        )
+        own = dict(names)
+        return _hidden([random_state.key(own[name], count) for name, count in draws])
+
+
+def _hidden(keys: Sequence[int]) -> tf.Tensor:
+    """Keys of which TensorFlow does not know that they are constants.
+
+    It would make a copy of a function for each set of constants.
+    """
+    return tf.raw_ops.PlaceholderWithDefault(
+        input=tf.constant([*keys], tf.uint64, [len(keys)]), shape=[None]
+    )

@@ -23,7 +23,12 @@ from stagecraft.trainer_module.partition.partition import Balance, balance
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import collective_costs, device_times
 from stagecraft.trainer_module.planning.collective_costs import Links
-from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
+from stagecraft.trainer_module.planning.plan import (
+    LEAST_WHOLE,
+    StagePlan,
+    TiedWeight,
+    WholeLayer,
+)
 from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
@@ -391,6 +396,16 @@ class CostModel:
             )
             for weight, stages in self.sums(1).tied(*self._bounds(starts)).items()
         ]
+
+    def whole(self, shards: int) -> list[WholeLayer]:
+        """The layers with most of the parameters that shards do not divide."""
+        if shards == 1:
+            return []
+        found = [each for piece in self.pieces for each in piece.whole]
+        least = LEAST_WHOLE * sum(piece.parameters for piece in self.pieces)
+        found = [each for each in found if each.parameters >= least]
+        found.sort(key=lambda each: each.parameters, reverse=True)
+        return [WholeLayer(**each._asdict()) for each in found]
 
     def _split_parameters(self, degrees: Degrees, begin: int, end: int) -> int:
         if degrees.shards == 1:

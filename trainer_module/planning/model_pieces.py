@@ -293,6 +293,7 @@ def _one(pieces: Sequence[StageCost]) -> StageCost:
         output_bytes=last.output_bytes,
         output_tensors=last.output_tensors,
         tied=tuple(tied),
+        whole=tuple(each for piece in pieces for each in piece.whole),
         operations=tuple(each for piece in pieces for each in piece.operations),
         kind=" ".join(piece.kind for piece in pieces),
     )

@@ -8,6 +8,7 @@ import html
 from stagecraft.trainer_module.parallel import strategy
 
 _WIDEST = 100
+_MOST_NAMED = 3
 
 _TIMES = {
     "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
@@ -63,6 +64,21 @@ class TiedWeight:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WholeLayer:
+    """A layer whose own weights shards do not divide: they are on the first device of its stage."""
+
+    path: str
+    kind: str
+    """Name of its class."""
+    parameters: int
+    reason: str
+
+
+LEAST_WHOLE = 0.01
+"""Parameters of a layer in :attr:`Plan.whole`, at least, by those of the model."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
     """A faster topology."""
 
@@ -107,6 +123,8 @@ class Plan:
     stages: list[StagePlan]
     """Layers, parameters and costs of each stage."""
     tied: list[TiedWeight]
+    whole: list[WholeLayer] = dataclasses.field(default_factory=list)
+    """Layers with at least 1 % of the parameters that shards do not divide; the largest first."""
     bubble: float
     """``(K - 1) / (V * M + K - 1)``, for equal stages."""
     idle: float
@@ -250,6 +268,14 @@ def _figures(plan: Plan) -> str:
             f"shards        {plan.shards} devices for each stage divide {share:.1%} of the "
             f"parameters; in a forward pass, {sent} per example go to or from each other device"
         )
+    if plan.whole:
+        total = sum(stage.parameters for stage in plan.stages)
+        named = [
+            f"{each.path} ({each.kind}, {each.parameters / total:.1%}) {each.reason}"
+            for each in plan.whole
+        ]
+        more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        lines.append(f"whole         {'; '.join(named[:_MOST_NAMED])}{more}")
     if plan.tied:
         weights = ", ".join(
             f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied

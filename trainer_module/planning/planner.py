@@ -94,6 +94,7 @@ def make_plan(
         cuts_asked=parallel.cuts,
         stages=stages,
         tied=planned.tied(starts),
+        whole=planned.whole(parallel.shards),
         bubble=schedule.bubble(parallel.microbatches, parallel.stages, parallel.virtual_stages),
         idle=schedule.idle(step.slots, parallel.stages),
         step_seconds=step.length if in_seconds else None,

@@ -15,7 +15,7 @@ from stagecraft.common import settings
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
 from stagecraft.common.settings import Settings
-from stagecraft.trainer_module import registries
+from stagecraft.trainer_module import hub, registries
 
 DEFAULT_EPOCHS = 10.0
 """Used if the settings have neither steps nor epochs."""
@@ -28,14 +28,21 @@ class TrainSettings(Settings):
 
     model: str = Field(
         "cnn",
-        description="a model of one of these families, or package.module:function returning a "
-        "Keras model; for pictures, with logits [batch, classes]",
+        description="a model of one of these families, keras_hub:CLASS for a class of KerasHub, or "
+        "package.module:function returning a Keras model; for pictures, with logits "
+        "[batch, classes]",
+    )
+    model_args: dict[str, Any] = Field(
+        {},
+        description="mapping of more arguments of your function, or of the class of KerasHub: "
+        "preset (a folder), or backbone (its configuration); load_weights, download, lora_rank, "
+        "lora_targets",
     )
     initial_weights: str | None = Field(
         None,
         description="file or folder with initial weights, instead of random ones: .keras, "
-        ".weights.h5, a checkpoint (…/checkpoints/KEY/391), a pushed model (…/serving/VERSION), or "
-        "the checkpoint of an Estimator (…/model.ckpt-1000)",
+        ".weights.h5, a preset of KerasHub (its folder), a checkpoint (…/checkpoints/KEY/391), a "
+        "pushed model (…/serving/VERSION), or the checkpoint of an Estimator (…/model.ckpt-1000)",
     )
     initial_weights_skip: tuple[str, ...] = Field(
         (),
@@ -221,7 +228,7 @@ class TrainSettings(Settings):
         named = registries.losses(value)
         return named.get("") or named
 
-    @field_validator("optimizer_args", "schedule_args", "loss_args", mode="before")
+    @field_validator("model_args", "optimizer_args", "schedule_args", "loss_args", mode="before")
     @classmethod
     def _parse_arguments(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a mapping, or its JSON."""
@@ -406,6 +413,15 @@ class TrainSettings(Settings):
     def without_initial_weights(self) -> Self:
         """A copy without initial weights."""
         return self.model_copy(update={"initial_weights": None, "initial_weights_skip": ()})
+
+    def without_lora(self) -> Self:
+        """A copy without adapters of KerasHub, whose files have the same weights otherwise."""
+        if not hub.class_name(self.model):
+            return self
+        kept = {k: v for k, v in self.model_args.items() if not k.startswith("lora_")}
+        patterns = ("frozen", "freeze_after", "learning_rate_multipliers", "weight_decay_exclude")
+        empty = {name: type(self).model_fields[name].default for name in patterns}
+        return self.model_copy(update={"model_args": kept, **empty})
 
 
 def _misfit(name: str, output: str, noun: str) -> SettingError:

@@ -92,8 +92,6 @@ class LayerCall:
         self.layer, self.kind, self.own, self.group = layer, kind, own, group
         self._args, self._kwargs = args, kwargs
         self._weights, self._parts = weights, parts
-        self.drawn: tf.Tensor | None = None
-        """Random numbers that a rule has drawn for all shards."""
 
     @property
     def inputs(self) -> Any:

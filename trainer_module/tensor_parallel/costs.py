@@ -51,7 +51,8 @@ def with_shards(
         SettingError: as :class:`ModelShards`.
     """
     trace = _Trace(pieces, count)
-    splits = ModelShards([model], count, trace.run).splits
+    shards = ModelShards([model], count, trace.run)
+    splits = shards.splits
     result = []
     for cost, piece, own, kept, sent in zip(
         found, pieces, trace.flops, trace.group.kept, trace.group.sent, strict=True
@@ -63,6 +64,7 @@ def with_shards(
                 split_parameters=_count(divided),
                 split_trainable=_count([v for v in divided if v.trainable]),
                 split_flops=min(cost.flops, own),
+                whole=tuple(shards.whole(piece)),
                 split_activation_bytes=min(cost.activation_bytes, kept),
                 most_shards=min((sum(splits[id(v)].sizes) for v in divided), default=None),
                 shard_bytes=sent,
@@ -166,6 +168,8 @@ class Counting(Traced):
     def _is_whole(self, tensor: Any) -> bool:
         if id(tensor) in self._copied or id(tensor) in self._known:
             return False
+        if self._derivation(tensor) is not None:
+            return False
         before = unary_input(tensor)
         return before is None or self._is_whole(before)
 
@@ -173,20 +177,20 @@ class Counting(Traced):
         self.sent[-1] += _bytes(tensor)
         return super()._send(tensor)
 
-    def slices(self, tensor: Any, sizes: Sequence[int]) -> list[tf.Tensor]:
+    def slices(self, tensor: Any, sizes: Sequence[int], axis: int = -1) -> list[tf.Tensor]:
         """Slices of a whole tensor, which the first device sends."""
-        if self.pieces(tensor) is None:
+        if self.pieces(tensor, axis) is None:
             self.sent[-1] += _bytes(tensor) // self.count
-        return super().slices(tensor, sizes)
+        return super().slices(tensor, sizes, axis)
 
     def total(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
         """The sum, for which each other device sends its piece."""
         self.sent[-1] += _bytes(pieces[0])
         return super().total(pieces)
 
-    def join(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+    def join(self, pieces: Sequence[tf.Tensor], axis: int = -1) -> tf.Tensor:
         """The whole, for which the first device receives the pieces, unless a layer takes them."""
-        whole = super().join(pieces)
+        whole = super().join(pieces, axis)
         size = _bytes(whole)
         self.kept[-1] += size
         # Until a layer takes the pieces, the first device joins them.
@@ -194,10 +198,10 @@ class Counting(Traced):
         self._joined[id(whole)] = len(self.sent) - 1, size // self.count
         return whole
 
-    def pieces(self, tensor: Any) -> list[tf.Tensor] | None:
+    def pieces(self, tensor: Any, axis: int = -1) -> list[tf.Tensor] | None:
         """The pieces; a layer that takes pieces needs no join."""
-        found = super().pieces(tensor)
-        if id(tensor) in self._joined:
+        found = super().pieces(tensor, axis)
+        if found is not None and id(tensor) in self._joined:
             piece, size = self._joined.pop(id(tensor))
             self.sent[piece] -= size
         return found

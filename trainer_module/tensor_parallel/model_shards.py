@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -23,11 +24,12 @@ from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.partition import blank
+from stagecraft.trainer_module.partition.costs import Whole
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, Weights, below
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup, Traced
-from stagecraft.trainer_module.tensor_parallel.parts import Part
-from stagecraft.trainer_module.tensor_parallel.rule import ShardRule
+from stagecraft.trainer_module.tensor_parallel.parts import Part, changed
+from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, is_elementwise
 from stagecraft.trainer_module.tensor_parallel.split import Slice, Split, Way
 
 LEAST_PARAMETERS = 1024
@@ -103,11 +105,64 @@ class ModelShards:
                 self._choose(model)
         # The engines make the slices now: a layer that only inference calls stays whole.
         self._ways = {key: self._ways.get(key) for key in self._ruled}
-        _check_whole(models, count, self.splits, self.reasons, allow_whole)
+        self._check(models, allow_whole)
 
     def ways(self) -> dict[str, Way]:
         """Path of each layer with divided weights -> how it is divided."""
         return {self._ruled[key].path: way for key, way in self._ways.items() if way and way.splits}
+
+    def whole(self, model: keras.Model) -> list[Whole]:
+        """The layers of a part of the model that have weights of their own that stay whole."""
+        owners: dict[int, tuple[str, Any, int]] = {}
+        for path, layer in walk(model):  # inner layers come last
+            for variable in layer.weights:
+                if id(variable) not in self.splits:
+                    owners[id(variable)] = path, layer, math.prod(variable.shape)
+        found: dict[str, Whole] = {}
+        for path, layer, size in owners.values():
+            before = found[path].parameters if path in found else 0
+            kind, reason = type(layer).__name__, self._reason(layer)
+            found[path] = Whole(path, kind, before + size, reason)
+        return list(found.values())
+
+    def _reason(self, layer: Any) -> str:
+        """Why a layer has weights that stay whole."""
+        ruled = self._ruled.get(id(layer))
+        if ruled is None:
+            return "has no rule for its type"
+        if ruled.path in self.reasons:
+            return self.reasons[ruled.path]
+        if any(id(each) in self.splits for each in layer.weights):
+            return "adds the rest to the sum of all shards"
+        # The projections of an only head, and what training does not call.
+        return "is called as a whole"
+
+    def _check(self, models: Sequence[keras.Model], allow_whole: bool) -> None:
+        """Refuses shards that would not make the devices' share of the stages smaller."""
+        setting = "parallel.shards"
+        if not self.splits:
+            known = "; ".join(f"{path} {why}" for path, why in list(self.reasons.items())[:3])
+            raise SettingError(
+                setting,
+                self.count,
+                "finds no layer to divide" + (f" ({known})" if known else ""),
+                "parallel.shards: 1, with parallel.stages or parallel.replicas for the other "
+                "devices",
+            )
+        if allow_whole:
+            return
+        largest = max(sum(math.prod(each.shape) for each in model.variables) for model in models)
+        for each in itertools.chain.from_iterable(map(self.whole, models)):
+            # In a small stage, it takes no more memory than others.
+            if each.parameters > MOST_WHOLE * largest:
+                raise SettingError(
+                    setting,
+                    self.count,
+                    f"cannot divide the layer {each.path} ({each.kind}), which has "
+                    f"{each.parameters / largest:.0%} of the parameters of the largest stage and "
+                    f"{each.reason}",
+                    "parallel.shards: 1, or a rule for the layer (stagecraft.shard_rules)",
+                )
 
     def rules(self, model: keras.Model) -> list[ShardRule]:
         """The rules of a part of the model."""
@@ -158,8 +213,19 @@ class ModelShards:
         layers = [
             layer for _, layer in walk(model) if id(layer) in self._ruled and not is_replaced(layer)
         ]
-        with intercepted(layers, functools.partial(self.divided, weights=weights)):
+        divided = functools.partial(self.divided, weights=weights)
+        with intercepted(layers, divided), changed(list(self._activations(model))):
             yield
+
+    def _activations(self, model: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Activations that layers without a rule call, for pieces of divided tensors."""
+        group = groups.current()
+        assert group is not None
+        for _, layer in walk(model):
+            if id(layer) not in self._ruled:
+                for name, value in vars(layer).items():
+                    if "activation" in name and value is not None and is_elementwise(value):
+                        yield layer, {name: functools.partial(_on_pieces, group, value)}
 
     @contextlib.contextmanager
     def regularized(self, model: keras.Model, weights: Weights) -> Iterator[None]:
@@ -198,6 +264,8 @@ class ModelShards:
         assert group is not None
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if group.is_inside:
+                return own(*args, **kwargs)
             divided = LayerCall(layer, found.kind, own, group, weights, self._parts, args, kwargs)
             if id(layer) not in self._ways:
                 self._ways[id(layer)] = self._way(found, divided)
@@ -247,7 +315,7 @@ def _rule(layer: Any) -> tuple[ShardRule, type[keras.Layer]] | None:
         return None
     for rule in registries.SHARD_RULES.entries():
         for name in rule.layers:
-            kind = _class(name)
+            kind = _class(name, type(layer))
             if kind and isinstance(layer, kind) and _computes_alike(type(layer), kind):
                 return rule, kind
     return None
@@ -264,9 +332,24 @@ def _computes_alike(own: type, kind: type) -> bool:
     return not any(hasattr(kind, name) for name in names - _HARMLESS)
 
 
-def _class(name: str) -> Any:
-    """A layer's class; None: this version of Keras has none of this name."""
-    return pkgutil.resolve_name(name) if ":" in name else getattr(keras.layers, name, None)
+def _class(name: str, own: type) -> Any:
+    """The class that a rule names; None: this version of Keras or KerasHub has none.
+
+    KerasHub moves its modules, and need not be installed: a class of it is known by its name.
+    """
+    package, _, inside = name.partition(":")
+    if package == "keras_hub":
+        found = (each for each in own.__mro__ if each.__name__ == inside)
+        return next((x for x in found if x.__module__.partition(".")[0] == package), None)
+    return pkgutil.resolve_name(name) if inside else getattr(keras.layers, name, None)
+
+
+def _on_pieces(group: ShardGroup, activation: Callable[..., Any], inputs: Any, **more: Any) -> Any:
+    """What an activation makes of a tensor; of its pieces, if it is divided."""
+    pieces = None if group.is_inside else group.pieces(inputs)
+    if pieces is None:
+        return activation(inputs, **more)
+    return group.join(group.map(lambda _, piece: activation(piece, **more), pieces))
 
 
 class _OfSlices(keras.regularizers.Regularizer):
@@ -278,62 +361,3 @@ class _OfSlices(keras.regularizers.Regularizer):
 
     def __call__(self, _: Any) -> tf.Tensor:
         return self._group.total(self._group.map(lambda _, part: self._own(part), self._slices))
-
-
-def _check_whole(
-    models: Sequence[keras.Model],
-    count: int,
-    divided: Collection[int],
-    reasons: Mapping[str, str],
-    allow_whole: bool = False,
-) -> None:
-    """Refuses shards that would not make the devices' share of a model smaller.
-
-    Args:
-        models: of the stages.
-        count: number of shards.
-        divided: ids of the divided variables.
-        reasons: path of a layer that stays whole in spite of its rule -> why.
-        allow_whole: accept large layers that stay whole.
-
-    Raises:
-        SettingError: no layer of the model is divided, or a layer that stays whole has most of the
-            parameters of the largest stage. In a small stage, it takes no more memory than others.
-    """
-    if not divided:
-        known = "; ".join(f"{path} {reason}" for path, reason in list(reasons.items())[:3])
-        raise SettingError(
-            "parallel.shards",
-            count,
-            "finds no layer to divide" + (f" ({known})" if known else ""),
-            "parallel.shards: 1, with parallel.stages or parallel.replicas for the other devices",
-        )
-    if allow_whole:
-        return
-    largest = max(sum(math.prod(each.shape) for each in model.variables) for model in models)
-    for model in models:
-        for path, size in _whole(model, divided).items():
-            if size <= MOST_WHOLE * largest:
-                continue
-            kind = type(dict(walk(model))[path]).__name__
-            reason = reasons.get(path, "has no rule for its type")
-            raise SettingError(
-                "parallel.shards",
-                count,
-                f"cannot divide the layer {path} ({kind}), which has {size / largest:.0%} of the "
-                f"parameters of the largest stage and {reason}",
-                "parallel.shards: 1, or a rule for the layer (stagecraft.shard_rules)",
-            )
-
-
-def _whole(model: keras.Model, divided: Collection[int]) -> dict[str, int]:
-    """Path of each layer with variables of its own that stay whole -> their parameters."""
-    owners: dict[int, tuple[str, int]] = {}
-    for path, layer in walk(model):  # inner layers come last
-        for variable in layer.variables:
-            if id(variable) not in divided:
-                owners[id(variable)] = path, math.prod(variable.shape)
-    sizes: dict[str, int] = {}
-    for path, size in owners.values():
-        sizes[path] = sizes.get(path, 0) + size
-    return sizes

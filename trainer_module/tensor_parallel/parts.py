@@ -1,19 +1,20 @@
-"""Rules by which each shard runs a smaller layer of the same class: Keras's own code."""
+"""Rules by which each shard runs a layer's own code: in a smaller layer, or with slices."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers.arguments import forgotten
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.partition import blank
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, below
-from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, is_elementwise
+from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, adapted, is_elementwise
 from stagecraft.trainer_module.tensor_parallel.split import Split, Way
 
 
@@ -25,11 +26,11 @@ class Part:
         kind: type[keras.Layer],
         layer: keras.Layer,
         changes: Mapping[str, Any],
-        shapes: Sequence[Any],
+        shape: Any,
     ):
         """Makes a layer of class ``kind`` with ``layer``'s configuration, but for ``changes``.
 
-        ``shapes``: of the inputs; ``Layer.build`` takes them.
+        ``shape``: of the input; ``Layer.build`` takes it.
         """
         with _without_foreign(layer):
             config = kind.get_config(layer)
@@ -37,9 +38,7 @@ class Part:
         zeros = {name: "zeros" for name in config if name.endswith("_initializer")}
         with blank.scope():  # each call brings all values
             self.layer = kind.from_config({**config, **zeros, **changes})
-            self.layer.build(*shapes)
-        self.shard = 0
-        """The shard that calls it; shards of one size share it."""
+            self.layer.build(shape)
         self._variables = {below(self.layer, each): each for each in self.layer.variables}
 
     def __call__(
@@ -63,16 +62,7 @@ class Part:
 
 
 class PartsRule(ShardRule):
-    """A rule with smaller layers."""
-
-    inputs: tuple[str, ...] = ("inputs",)
-    """Parameters of ``call`` that each shard takes a copy of, or its slice."""
-
-    slices_inputs: tuple[str, ...] = ("rows", "channels")
-    """Names of the ways whose shards take slices of the inputs."""
-
-    adds_up: tuple[str, ...] = ("rows", "heads")
-    """Names of the ways whose outputs are summed; those of the others are joined."""
+    """A rule with smaller layers: the first argument is copied, or sliced along its last axis."""
 
     @abc.abstractmethod
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
@@ -82,46 +72,35 @@ class PartsRule(ShardRule):
         """The outputs of the layer: the first device adds the bias and applies the activation."""
         return outputs
 
-    def prepare(self, call: LayerCall, part: Part, way: Way) -> None:
-        """Completes a smaller layer before a call."""
-
     def run(self, call: LayerCall, way: Way) -> Any:
         """Calls the smaller layers."""
-        group, given = call.group, call.arguments
-        present = [name for name in self.inputs if given.get(name) is not None]
-        streams = [self._stream(call, way, given[name]) for name in present]
-        rest = {name: value for name, value in given.items() if name not in present}
-        weights = [call.slices(name, split) for name, split in way.splits.items()]
-        shapes = [[each.shape for each in pieces] for pieces in zip(*streams, strict=True)]
-        parts = [self._part(call, way, shard, shapes[shard]) for shard in range(group.count)]
+        group, (name, given), *more = call.group, *call.arguments.items()
+        streams = self._stream(call, way, given)
+        weights = [call.slices(weight, split) for weight, split in way.splits.items()]
+        parts = [self._part(call, way, shard, each.shape) for shard, each in enumerate(streams)]
         assigned: list[str] = []
 
-        def run(shard: int, *tensors: tf.Tensor) -> Any:
-            inputs, values = tensors[: len(present)], tensors[len(present) :]
-            for name, tensor in zip(present, inputs, strict=True):
-                _keep_mask(given[name], tensor)
-            parts[shard].shard = shard
+        def run(shard: int, inputs: tf.Tensor, *values: tf.Tensor) -> Any:
+            _keep_mask(given, inputs)
             outputs, changed = parts[shard](
-                dict(zip(way.splits, values, strict=True)),
-                {**dict(zip(present, inputs, strict=True)), **rest},
+                dict(zip(way.splits, values, strict=True)), {name: inputs, **dict(more)}
             )
             assigned[:] = changed
             return outputs, *changed.values()
 
-        results = group.map(run, *streams, *weights)
-        for place, name in enumerate(assigned):
-            call.assign(name, [result[1 + place] for result in results])
-        pieces = [result[0] for result in results]
-        return self.outputs(call, way, pieces)
+        results = group.map(run, streams, *weights)
+        for place, weight in enumerate(assigned):
+            call.assign(weight, [result[1 + place] for result in results])
+        return self.outputs(call, way, [result[0] for result in results])
 
     def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
         """The layer's outputs from those of the shards."""
-        if way.name in self.adds_up:
+        if way.name == "rows":
             return self.finish(call, call.group.total(pieces))
         return call.group.join(pieces)
 
     def _stream(self, call: LayerCall, way: Way, tensor: Any) -> Sequence[tf.Tensor]:
-        if way.name not in self.slices_inputs:
+        if way.name == "columns":
             return call.group.copies(tensor)
         return call.group.slices(tensor, self.input_sizes(way))
 
@@ -129,13 +108,171 @@ class PartsRule(ShardRule):
         """Lengths of the slices of the inputs' last axis: those of the first weight."""
         return next(iter(way.splits.values())).sizes
 
-    def _part(self, call: LayerCall, way: Way, shard: int, shapes: Sequence[Any]) -> Part:
+    def _part(self, call: LayerCall, way: Way, shard: int, shape: Any) -> Part:
         def make() -> Part:
-            return Part(call.kind, call.layer, self.changes(call.layer, way, shard), shapes)
+            return Part(call.kind, call.layer, self.changes(call.layer, way, shard), shape)
 
-        part = call.part(way, shard, make)
-        self.prepare(call, part, way)
-        return part
+        return call.part(way, shard, make)
+
+
+class SlicesRule(ShardRule):
+    """A rule by which each shard calls the layer itself, with slices of its weights.
+
+    Weights that are not sliced are copied. The random layers inside draw for the whole layer.
+    """
+
+    sliced: Mapping[str, int] = {}
+    """Argument -> the axis that shards divide. Other tensors of floats are copied, but masks."""
+
+    def sizes(self, call: LayerCall, way: Way) -> Sequence[int]:
+        """Lengths of the slices of ``sliced`` arguments."""
+        raise NotImplementedError
+
+    def changes(self, layer: Any, way: Way, shard: int) -> list[tuple[Any, Mapping[str, Any]]]:
+        """Layers, and attributes that they have while a shard calls the layer."""
+        return []
+
+    def of_first(self, layer: Any) -> Sequence[str]:
+        """Weights that the first shard adds to its part of a sum; for the others, they are 0."""
+        return ()
+
+    def drawn(self, layer: Any, way: Way) -> Callable[[Any], Split | None]:
+        """A function: how an input of a random layer inside is divided; None: it is whole."""
+        return lambda inputs: None
+
+    @abc.abstractmethod
+    def outputs(self, call: LayerCall, way: Way, place: int, pieces: Sequence[tf.Tensor]) -> Any:
+        """An output of the layer from those of the shards; ``place``: among the outputs."""
+
+    def run(self, call: LayerCall, way: Way) -> Any:
+        """Calls the layer for each shard."""
+        group, layer, given = call.group, call.layer, call.arguments
+        names = [name for name, value in given.items() if _is_stream(name, value)]
+        streams = [self._stream(call, way, name) for name in names]
+        weights = [name for name, each in call.variables.items() if "float" in each.dtype]
+        streams += [self._weight(call, way, name) for name in weights]
+        state = {
+            id(each): tf.convert_to_tensor(each)
+            for name, each in call.variables.items()
+            if name not in weights
+        }
+        drawn = self.drawn(layer, way)
+        form: list[Any] = []
+        with _counted(layer) as draws:
+
+            def run(shard: int, *tensors: tf.Tensor) -> Any:
+                inputs, values = tensors[: len(names)], tensors[len(names) :]
+                for name, tensor in zip(names, inputs, strict=True):
+                    _keep_mask(given[name], tensor)
+                scope = keras.StatelessScope()
+                # Not as an argument, whose shapes Keras would check.
+                scope.state_mapping |= state
+                for name, value in zip(weights, values, strict=True):
+                    scope.state_mapping[id(call.variable(name))] = value
+                draws.counts = shard == 0
+                changes = self.changes(layer, way, shard)
+                with scope, changed(changes), _drawing(layer, drawn, shard):
+                    outputs = call.own(**{**given, **dict(zip(names, inputs, strict=True))})
+                form[:] = [tf.nest.map_structure(lambda each: each is not None, outputs)]
+                return tuple(each for each in tf.nest.flatten(outputs) if each is not None)
+
+            results = group.map(run, *streams)
+        draws.repeat()
+        whole = [
+            self.outputs(call, way, place, pieces)
+            for place, pieces in enumerate(zip(*results, strict=True))
+        ]
+        rest = iter(whole)
+        return tf.nest.map_structure(lambda is_there: next(rest) if is_there else None, form[0])
+
+    def _stream(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
+        tensor = call.arguments[name]
+        if name in self.sliced:
+            return call.group.slices(tensor, self.sizes(call, way), self.sliced[name])
+        return call.group.copies(tensor)
+
+    def _weight(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
+        if name in way.splits:
+            return call.slices(name, way.splits[name])
+        value = tf.convert_to_tensor(call.variable(name))
+        if name not in self.of_first(call.layer):
+            return call.group.copies(value)
+        return [value, *[tf.zeros(value.shape, value.dtype)] * (call.group.count - 1)]
+
+
+def _drawing(
+    layer: Any, drawn: Callable[[Any], Split | None], shard: int
+) -> contextlib.AbstractContextManager[None]:
+    """In the block, the random layers inside draw what one device would draw."""
+
+    def wrap(inner: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+        def drop(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+            split = drawn(inputs) if training and inner.rate else None
+            if split is None:
+                return own(inputs, training=training)
+            shape = tf.unstack(tf.shape(inputs))
+            shape[split.axis] = sum(split.sizes)
+            factors = own(tf.ones(tf.stack(shape), inputs.dtype), training=True)
+            return inputs * split.cut(factors, shard)
+
+        return drop
+
+    inside = [each for _, each in walk(layer) if isinstance(each, keras.layers.Dropout)]
+    return intercepted(inside, wrap)
+
+
+def _is_stream(name: str, value: Any) -> bool:
+    return tf.is_tensor(value) and value.dtype.is_floating and "mask" not in name
+
+
+@contextlib.contextmanager
+def changed(changes: Sequence[tuple[Any, Mapping[str, Any]]]) -> Iterator[None]:
+    """In the block, objects have other attributes, of which Keras knows nothing."""
+    before = [(vars(each), dict(vars(each)), list(own)) for each, own in changes]
+    try:
+        for each, own in changes:
+            vars(each).update(own)
+        yield
+    finally:
+        for now, known, names in before:
+            for name in names:
+                if name in known:
+                    now[name] = known[name]
+                else:
+                    del now[name]
+
+
+class _Draws:
+    """Counts the seeds that a layer draws in the first shard's call."""
+
+    def __init__(self) -> None:
+        self.counts = False
+        self.generators: list[Any] = []
+
+    def next_of(self, generator: Any) -> Callable[..., Any]:
+        """The generator's ``next``, counted."""
+        own = generator.next
+
+        def next_seed(*args: Any, **kwargs: Any) -> Any:
+            if self.counts:
+                self.generators.append(generator)
+            return own(*args, **kwargs)
+
+        return next_seed
+
+    def repeat(self) -> None:
+        """Draws as often outside of the calls, whose generators do not keep their state."""
+        for generator in self.generators:
+            generator.next()
+
+
+@contextlib.contextmanager
+def _counted(layer: Any) -> Iterator[_Draws]:
+    draws = _Draws()
+    layers = [layer, *(inner for _, inner in walk(layer))]
+    generators = [each for inner in layers for each in inner._seed_generators]
+    with changed([(each, {"next": draws.next_of(each)}) for each in generators]):
+        yield draws
 
 
 @contextlib.contextmanager
@@ -192,13 +329,8 @@ class LinearRule(PartsRule):
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Adapters, 8-bit kernels, and too few features."""
-        if getattr(layer, "lora_enabled", False):
-            return "has a LoRA adapter"
-        if getattr(layer, "quantization_mode", None):
-            return "is quantized"
-        if max(self.features(layer)) < count:
-            return f"has fewer than {count} features"
-        return ""
+        small = max(self.features(layer)) < count
+        return adapted(layer) or (f"has fewer than {count} features" if small else "")
 
     def choose(self, call: LayerCall) -> Way | None:
         """By rows after columns."""

@@ -54,6 +54,13 @@ def channels_obstacle(layer: Any) -> str:
     return "" if form == "channels_last" else f"has data_format={form!r}"
 
 
+def adapted(layer: Any) -> str:
+    """Why the weights of a layer are not those that it computes with; empty: they are."""
+    if getattr(layer, "lora_enabled", False):
+        return "has a LoRA adapter"
+    return "is quantized" if getattr(layer, "quantization_mode", None) else ""
+
+
 def is_elementwise(activation: Any) -> bool:
     """Whether an activation treats each entry by itself, as far as is known."""
     if activation is None:

@@ -8,11 +8,17 @@ without this project, TFX or Keras. Its signatures:
 
 and those of the task. For pictures:
 
+    serving_files        files: string [batch], if the raw pictures are files
     serving_images       images: uint8 [batch, height, width, channels]
-        both give        logits         float32 [batch, classes]
+        all give         logits         float32 [batch, classes]
                          probabilities  float32 [batch, classes]
                          class_id       int64   [batch]
                          class_name     string  [batch]
+
+Without texts, and without the transform, so that TensorFlow Lite converts it; each dense input and
+each output that is a number:
+
+    serving_transformed  the model's inputs, transformed: "inputs", or by name -> the task's outputs
 
 For a task that is no classification by label (``Task.class_label``):
 
@@ -109,10 +115,14 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     call = views.averaged(functools.partial(model, training=False), test_time_augment)
-    served = _served(call, loader.apply_transform_model, transform, task, schema_path)
+    served = _served(call, loader.apply_transform_model, transform, task, schema_path, model)
+    if resources := list(task.resources()):
+        module.task = resources
     losses = losses or make_loss(task, TrainSettings())
     evaluate = functools.partial(evaluated, call, task=task, losses=losses, constant=constant)
-    functions = _functions(served, task, evaluate)
+    plain = task.in_float32()
+    of_plain = _served(call, loader.apply_transform_model, transform, plain, schema_path, model)
+    functions = _functions(served, task, evaluate, _of_numbers(of_plain, plain))
     signatures = {name: _concrete(*each) for name, each in functions.items()}
     with atomic_folder(folder) as aside:
         try:
@@ -157,6 +167,7 @@ def _served(
     graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
+    model: keras.Model,
 ) -> Served:
     def in_own_unit(inputs: Nest) -> Nest:
         return task.own_unit(call(inputs), None)[0]
@@ -167,14 +178,26 @@ def _served(
 
     raw_spec = graph.raw_feature_spec()
     return Served(
-        predict, transform, in_own_unit, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+        predict,
+        transform,
+        in_own_unit,
+        raw_spec,
+        graph.vocabulary_by_name,
+        schema_path=schema_path,
+        model=model,
     )
 
 
+_EXAMPLES = tf.TensorSpec([None], tf.string, name="examples")
+
+Functions = dict[str, tuple[Callable[..., Any], Any]]
+"""Functions of one tensor and its spec, or of named ones and their specs, by signature."""
+
+
 def _functions(
-    served: Served, task: Task, evaluate: Callable[[Batch], Tensors]
-) -> dict[str, tuple[Callable[..., Any], Any]]:
-    """The function of each signature, and the spec of its tensor or of its named tensors."""
+    served: Served, task: Task, evaluate: Callable[[Batch], Tensors], more: Functions
+) -> Functions:
+    """The function of each signature; ``more``: functions besides those of each task."""
     transform, raw_spec = served.transform, served.raw_spec
 
     # Functions, not methods: saved_model.save refuses a method with an input signature.
@@ -188,17 +211,64 @@ def _functions(
     def evaluation(examples: tf.Tensor) -> Tensors:
         features = transform(tf.io.parse_example(examples, raw_spec))
         batch = task.batch(features, tf.ones(tf.shape(examples)))
-        return {**evaluate(batch), "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+        made = _one_by_one(evaluate, batch) if task.evaluates_singly else evaluate(batch)
+        return {**made, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
 
-    examples = tf.TensorSpec([None], tf.string, name="examples")
-    functions: dict[str, tuple[Callable[..., Any], Any]] = {
-        "serving_default": (serving_default, examples),
+    functions: Functions = {
+        "serving_default": (serving_default, _EXAMPLES),
         **task.plain_signatures(served),
-        "transform_features": (transform_features, examples),
+        **more,
+        "transform_features": (transform_features, _EXAMPLES),
     }
     if task.class_label is None:
-        functions["evaluation"] = (evaluation, examples)
+        functions["evaluation"] = (evaluation, _EXAMPLES)
     return functions
+
+
+def _of_numbers(served: Served, task: Task) -> Functions:
+    """The signature ``serving_transformed``; none for a model with an input of text, or not dense.
+
+    Operations of texts and of parsing are in no TensorFlow Lite runtime without Flex.
+    """
+
+    def inputs(examples: tf.Tensor) -> Nest:
+        features = served.transform(task.parse_request(examples, served.raw_spec))
+        return task.batch(features, weights=None).inputs
+
+    traced = tf.function(inputs, autograph=False).get_concrete_function(_EXAMPLES)
+    structure = traced.structured_outputs
+    pairs = keras.tree.flatten_with_path(structure)
+    if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
+        return {}
+    specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
+
+    def serving_transformed(**tensors: tf.Tensor) -> Tensors:
+        packed = keras.tree.pack_sequence_as(structure, [tensors[name] for name in specs])
+        found = task.outputs(served.call(packed), served.schema_path)
+        return {name: value for name, value in found.items() if value.dtype != tf.string}
+
+    return {"serving_transformed": (serving_transformed, specs)}
+
+
+def _one_by_one(evaluate: Callable[[Batch], Tensors], batch: Batch) -> Tensors:
+    """``evaluate`` in the memory of one example: TFMA may call it with a thousand."""
+
+    def first(parts: Any) -> Tensors:
+        alone = Batch(*tf.nest.map_structure(lambda part: part[tf.newaxis], tuple(parts)))
+        return {name: value[0] for name, value in evaluate(alone).items()}
+
+    def spec(part: tf.Tensor) -> tf.TensorSpec:
+        return tf.TensorSpec(part.shape[1:], part.dtype)
+
+    specs = tf.nest.map_structure(spec, tuple(batch))
+    traced = tf.function(first, autograph=False).get_concrete_function(specs)
+    made = tf.nest.map_structure(
+        lambda one: tf.TensorSpec(one.shape, one.dtype), traced.structured_outputs
+    )
+    results: Tensors = tf.map_fn(
+        first, tuple(batch), fn_output_signature=made, parallel_iterations=1
+    )
+    return results
 
 
 def evaluated(

@@ -67,11 +67,17 @@ def read(stream: IO[bytes], path: str) -> Rows:
         stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
     lines = _Lines(stream, path)
     first = next(lines, "")
+    while lines.quotes % 2 and (more := next(lines, "")):  # a line break in a name
+        first += more
     if not first.strip():
         raise _refused(path, "has no header", "a first line with the names of the columns")
-    by_delimiter = {each: len(next(csv.reader([first], delimiter=each))) for each in DELIMITERS}
-    delimiter = max(by_delimiter, key=lambda each: by_delimiter[each])  # of equal ones, the first
-    names = next(csv.reader([first], delimiter=delimiter))
+    try:
+        headers = [next(csv.reader([first], delimiter=each)) for each in DELIMITERS]
+    except csv.Error as error:
+        use = "line ends of Unix or Windows"
+        raise _refused(path, f"has a header that cannot be read: {error}", use) from error
+    names = max(headers, key=len)  # of equally long ones, the first
+    delimiter = DELIMITERS[headers.index(names)]
     return Rows(names, _rows(lines, delimiter, len(names), path))
 
 
@@ -103,13 +109,17 @@ class _Lines:
                 record=str(self.number),
                 value=near,
             ) from None
+        if "\0" in text:  # some versions of Python refuse it
+            problem = f"has a null byte in line {self.number}"
+            raise _refused(self._path, problem, "a text file", record=str(self.number))
         self.quotes += text.count('"')
         return text
 
 
 def _rows(lines: _Lines, delimiter: str, width: int, path: str) -> Iterator[list[str]]:
     before = csv.field_size_limit(_LONGEST)
-    reader, begin, quotes = csv.reader(lines, delimiter=delimiter), 2, lines.quotes
+    reader, begin = csv.reader(lines, delimiter=delimiter), lines.number + 1
+    quotes = lines.quotes
     try:
         while (row := next(reader, None)) is not None:
             if (lines.quotes - quotes) % 2:

@@ -32,6 +32,7 @@ class ImageFolderExampleGenSpec(types.ComponentSpec):
         "source": ExecutionParameter(type=str),
         "val_fraction": ExecutionParameter(type=float),
         "shards": ExecutionParameter(type=int),
+        "corrupt_images": ExecutionParameter(type=str),
         "code_fingerprint": ExecutionParameter(type=str),
     }
     INPUTS: dict[str, ChannelParameter] = {}
@@ -39,36 +40,47 @@ class ImageFolderExampleGenSpec(types.ComponentSpec):
 
 
 class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
-    """Reads ``FOLDER/CLASS/NAME.png`` (or ``.jpg``, ``.jpeg``); the images stay encoded.
+    """Reads ``FOLDER/CLASS/NAME.png`` (or JPEG, BMP, GIF); the images stay encoded.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
     writes them. Each example has the features ``image`` (bytes, the file), ``label`` (int64, the
-    position among the sorted names of the classes) and ``id`` (int64). A hash of ``CLASS/NAME``
-    chooses the split.
+    position among the sorted names of the classes), ``id`` (int64) and ``file_name`` (bytes,
+    ``CLASS/NAME``). A hash of ``CLASS/NAME`` chooses the split. If files were skipped, the
+    artifact's custom property ``count_skipped`` is their number.
     """
 
     SPEC_CLASS = ImageFolderExampleGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
     DRIVER_CLASS = Driver
 
-    def __init__(self, source: str, val_fraction: float = 0.1, shards: int = 48) -> None:
+    def __init__(
+        self,
+        source: str,
+        val_fraction: float = 0.1,
+        shards: int = 48,
+        corrupt_images: str = executor.REFUSE,
+    ) -> None:
         """Configures the source.
 
         Args:
           source: path of a folder with a subfolder for each class.
           val_fraction: fraction of the files in ``val``, and in ``eval``.
           shards: files per split.
+          corrupt_images: ``refuse`` to fail if files cannot be decoded, with the names of all of
+            them; ``skip`` to leave them out.
 
         Raises:
-          UserError: no file system reads the path.
+          UserError: no file system reads the path, or an argument is invalid.
         """
         if isinstance(source, str):  # a runtime parameter has no value yet
             files.check_scheme(source)
+        executor.check_corrupt_images(corrupt_images)
         super().__init__(
             ImageFolderExampleGenSpec(
                 source=source,
                 val_fraction=val_fraction,
                 shards=shards,
+                corrupt_images=corrupt_images,
                 code_fingerprint=code_fingerprint(__name__),
                 examples=types.Channel(type=standard_artifacts.Examples),
             )

@@ -1,13 +1,16 @@
-"""MaskExampleGen: the generated sample of drawn shapes, each with the pixels of its shape."""
+"""MaskExampleGen: pictures with masks, of a folder or a generated sample of drawn shapes."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+import io
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
@@ -15,14 +18,91 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import content, driver, executor, source
-from stagecraft.components.example_gen.archives import sample
+from stagecraft.components.example_gen.archives import files, sample
 from stagecraft.components.example_gen.archives.archive import Progress
+from stagecraft.components.example_gen.kinds import folders, image_files
+from stagecraft.components.example_gen.kinds.image_files import RefusedError, checked, opened, read
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 
+_MASK_FORMATS = ("PNG", "BMP", "GIF")
+
 
 @dataclasses.dataclass(frozen=True)
-class Source(content.Source):
+class Source(image_files.Source):
+    """A folder of image files with masks."""
+
+    path: str
+    num_classes: int
+
+    def names(self) -> Iterable[str]:
+        """Pictures and masks."""
+        return [name for pair in folders.pairs(self.path) for name in (*pair.images, *pair.masks)]
+
+    def content(self, folder: str, progress: Progress) -> content.Content:
+        """The files stay where they are."""
+        found = folders.pairs(self.path)
+        return MaskedFiles(self.path, tuple(p.name for p in found), found, self.num_classes)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedFiles(image_files.Files):
+    """Image files with masks."""
+
+    pairs: tuple[folders.Pair, ...]
+    num_classes: int
+
+    def _example(self, index: int) -> bytes | content.Refused:
+        pair = self.pairs[index]
+        file = (*pair.images, *pair.masks)[0]
+        try:
+            for found, missing, folder in (
+                (pair.images, "picture", folders.IMAGES),
+                (pair.masks, "mask", folders.MASKS),
+            ):
+                if not found:
+                    raise RefusedError(f"has no {missing} {folder}/{pair.name}.png; add it")
+                if len(found) > 1:
+                    file = found[1]
+                    raise RefusedError(f"has the name of {found[0]}; rename one of them")
+            file = pair.images[0]
+            data, size = checked(posixpath.join(self.path, file))
+            file = pair.masks[0]
+            mask = _checked_mask(posixpath.join(self.path, file), size, self.num_classes)
+        except RefusedError as problem:
+            return content.Refused(posixpath.join(self.path, file), str(problem))
+        return content.serialize(
+            {
+                features.ID: index,
+                features.IMAGE: data,
+                features.MASK: mask,
+                features.FILE_NAME: pair.images[0].encode(),
+            }
+        )
+
+
+def _checked_mask(path: str, size: tuple[int, int], num_classes: int) -> bytes:
+    """A mask as a grey PNG of its classes: what an image viewer shows in a palette's colours."""
+    with opened(io.BytesIO(read(path)), _MASK_FORMATS) as image:
+        mode = image.mode
+        classes = np.asarray(image)
+    if classes.ndim != 2:
+        use = "save the class of each pixel, as grey or with a palette"
+        raise RefusedError(f"has the colours of {mode}; {use}")
+    if classes.shape != size:
+        shape = f"{classes.shape[0]} x {classes.shape[1]}"
+        raise RefusedError(f"has {shape} pixels, but its picture has {size[0]} x {size[1]}")
+    if classes.max() >= (classes_here := min(num_classes, 256)) or classes.min() < 0:
+        most = int(classes.max())
+        use = f"0 to {classes_here - 1}, or set task.args.num_classes (256 at most)"
+        raise RefusedError(f"has pixels of the class {most}; use {use}")
+    encoded = io.BytesIO()
+    Image.fromarray(classes.astype(np.uint8)).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample(content.Source):
     """The generated sample."""
 
     train: int
@@ -52,14 +132,18 @@ class Source(content.Source):
                 index += 1
 
 
-def resolve(properties: Mapping[str, Any]) -> Source:
-    """The sample of the sizes in execution properties."""
+def resolve(properties: Mapping[str, Any]) -> content.Source:
+    """The folder, or the sample of the sizes in execution properties."""
     path = str(properties["source"])
-    if path != source.SAMPLE:
-        problem = "cannot be read by MaskExampleGen, which only makes a sample"
-        use = f"{source.SAMPLE}, or data.example_gen for masks of your own"
-        raise SettingError("data.source", path, problem, use)
-    return Source(int(properties["sample_train"]), int(properties["sample_test"]))
+    if path == source.SAMPLE:
+        return Sample(int(properties["sample_train"]), int(properties["sample_test"]))
+    both = f"{folders.IMAGES} and {folders.MASKS}"
+    use = f"the path of a folder with the folders {both}, for pictures and their masks"
+    path = source.existing(path, f"Use {use}.")
+    if not folders.has_masks(path):
+        problem = f"has no folders {both}"
+        raise SettingError("data.source", path, problem, f"{use}, or data.example_gen")
+    return Source(path, int(properties["num_classes"]))
 
 
 class Driver(driver.Driver):
@@ -83,6 +167,8 @@ class MaskExampleGenSpec(types.ComponentSpec):
         "shards": ExecutionParameter(type=int),
         "sample_train": ExecutionParameter(type=int),
         "sample_test": ExecutionParameter(type=int),
+        "num_classes": ExecutionParameter(type=int),
+        "corrupt_images": ExecutionParameter(type=str),
         "code_fingerprint": ExecutionParameter(type=str),
     }
     INPUTS: dict[str, ChannelParameter] = {}
@@ -90,11 +176,15 @@ class MaskExampleGenSpec(types.ComponentSpec):
 
 
 class MaskExampleGen(base_beam_component.BaseBeamComponent):
-    """Draws shapes, and the mask of each.
+    """Reads ``FOLDER/images/NAME.jpg`` with ``FOLDER/masks/NAME.png``, or draws shapes.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
-    writes them. Each example has the features ``image`` (bytes, 32 * 32 * 3 uint8 values in HWC
-    order), ``mask`` (bytes, 32 * 32 uint8 values: the class of each pixel) and ``id`` (int64).
+    writes them. Each example has the features ``image``, ``mask`` and ``id`` (int64).
+
+    Of a folder, ``image`` has the bytes of the file (JPEG, PNG, BMP or GIF), ``mask`` those of a
+    grey PNG with the class of each pixel, and ``file_name`` is ``images/NAME.jpg``. The files of
+    masks are a PNG, BMP or GIF, grey or with a palette, whose colours do not matter. Of the sample,
+    ``image`` and ``mask`` have 32 * 32 * 3 and 32 * 32 uint8 values in HWC order.
     """
 
     SPEC_CLASS = MaskExampleGenSpec
@@ -108,22 +198,35 @@ class MaskExampleGen(base_beam_component.BaseBeamComponent):
         shards: int = 48,
         sample_train: int = 5_000,
         sample_test: int = 1_000,
+        num_classes: int = 2,
+        corrupt_images: str = executor.REFUSE,
     ) -> None:
-        """Configures the sample.
+        """Configures the source.
 
         Args:
-          source: ``sample``; nothing else.
-          val_fraction: fraction of the train part that is held out.
+          source: path of a folder with the folders ``images`` and ``masks``; or ``sample``.
+          val_fraction: fraction of the sample's train part that is held out; of a folder, the
+            fraction of the pictures in ``val``, and in ``eval``.
           shards: files per split.
-          sample_train: pictures in the train part.
-          sample_test: pictures in the test part.
+          sample_train: pictures in the sample's train part.
+          sample_test: pictures in the sample's test part.
+          num_classes: of the pixels in a folder's masks.
+          corrupt_images: ``refuse`` to fail if files cannot be decoded or are missing, with the
+            names of all of them; ``skip`` to leave them out.
 
         Raises:
-          SettingError: an argument is invalid.
+          UserError: no file system reads the path, or an argument is invalid.
         """
-        properties = {"source": source, "sample_train": sample_train, "sample_test": sample_test}
+        properties = {
+            "source": source,
+            "sample_train": sample_train,
+            "sample_test": sample_test,
+            "num_classes": num_classes,
+            "corrupt_images": corrupt_images,
+        }
         if isinstance(source, str):  # a runtime parameter has no value yet
-            resolve(properties)
+            files.check_scheme(source)
+        executor.check_corrupt_images(corrupt_images)
         super().__init__(
             MaskExampleGenSpec(
                 val_fraction=val_fraction,

@@ -19,7 +19,8 @@ from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-SIZE = (6.2, 3.3)  # inches, of 72 units
+SIZE = (5.2, 3.1)
+"""Inches, of 72 units. At 360 pixels, a phone shows text of 12 units with 10 pixels."""
 
 _OF_WORK = {"forward": Ink.BLUE, "backward": Ink.ORANGE, "reduce": Ink.VIOLET, "update": Ink.GREEN}
 """Kind of work -> colour."""
@@ -101,12 +102,22 @@ def _curve(
             label="exported",
         )
         alt += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
+    axes.ticklabel_format(axis="y", useOffset=False)
     if name.endswith("accuracy"):
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    elif not min(values + [e[name] for e in evaluations]) < 0:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    elif _is_near_zero([*values, *(each[name] for each in evaluations)]):
         axes.set_ylim(bottom=0)
     figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
     return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
+
+
+def _is_near_zero(values: Sequence[float]) -> bool:
+    """Whether an axis from zero shows how values differ, and not a flat line far above it."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known or min(known) < 0:
+        return False
+    spread = max(known) - min(known)
+    return not spread or min(known) <= spread
 
 
 def _shown(value: float) -> str:
@@ -143,7 +154,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
     if not bins:
         return None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.2, 4.6), layout="constrained")
+        figure = Figure(figsize=(SIZE[0], 4.2), layout="constrained")
         axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         tips = {}
         for number, each in enumerate(bins):

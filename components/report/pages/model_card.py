@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import stagecraft
+from stagecraft.components.evaluator.evaluation import EXAMPLE_COUNT
 from stagecraft.components.report.pages import formats, quality_text, training_text
 from stagecraft.components.report.report_data import Quality, ReportData
 
@@ -60,8 +61,10 @@ def _data(report: ReportData) -> list[dict[str, Any]]:
 
 def _metrics(quality: Quality) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
+    weighted = ", weighted" if quality.is_weighted else ""
     for name, value in quality.metrics.items():
-        metric: dict[str, Any] = {"type": name, "value": _value(value), "slice": "the split eval"}
+        where = "the split eval" + (weighted if name != EXAMPLE_COUNT else "")
+        metric: dict[str, Any] = {"type": name, "value": _value(value), "slice": where}
         if name == quality.monitor and quality.interval:
             lower, upper = quality.interval
             bounds = {"lower_bound": f"{lower:.4f}", "upper_bound": f"{upper:.4f}"}
@@ -73,7 +76,7 @@ def _metrics(quality: Quality) -> list[dict[str, Any]]:
                 found.append({"type": name, "value": f"{share:.4f}", "slice": each.name})
     for part in quality.slices:
         for name, value in part.metrics.items():
-            where = f"{part.feature} {part.value}"
+            where = f"{part.feature} {part.value}" + (weighted if name != EXAMPLE_COUNT else "")
             found.append({"type": name, "value": _value(value), "slice": where})
     return found
 

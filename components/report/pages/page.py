@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,7 @@ def _environment() -> jinja2.Environment:
         "duration": formats.duration,
         "png": lambda image: "data:image/png;base64," + base64.b64encode(image).decode(),
         "cell": _cell,
+        "quoted": shlex.quote,
     }
     return environment
 

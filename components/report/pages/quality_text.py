@@ -71,6 +71,11 @@ def required(quality: Quality) -> str:
     return f"Required: {', '.join(texts)}." if texts else ""
 
 
+def weighted(quality: Quality) -> str:
+    """Whether the metrics count the examples by their weights; empty if they have none."""
+    return "All metrics are weighted by the weights of the examples." if quality.is_weighted else ""
+
+
 def worst_slice(report: ReportData) -> str:
     """The slice with the worst metric ``monitor``; empty without slices."""
     quality = report.quality

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.components.report.pages.formats import duration, metric, number, percent, title
-from stagecraft.components.report.report_data import ReportData, Training
+from stagecraft.components.report.report_data import AUGMENTATION, ReportData, Training
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning.search.result import SearchResult, sentence
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -175,6 +176,31 @@ def trained(training: Training, noun: str = "images") -> str:
             f" The training resumed from the checkpoint of step {number(record['resumed_from'])}."
         )
     return text
+
+
+def curves_text(record: dict[str, Any], sections: Sequence[str] = ()) -> str:
+    """The meaning of the curves train and val, and why they differ for the same weights.
+
+    Args:
+        sections: of the report.
+    """
+
+    def setting(name: str) -> Any:
+        return TrainingSettings.parsed(name, record["settings"].get(name))
+
+    parts = {
+        "label smoothing": setting("train_label_smoothing"),
+        "class weights": (setting("task_args") or {}).get("class_weights"),
+        "augmentation": AUGMENTATION in sections and setting("train_augment"),
+    }
+    of_training = ", ".join(["dropout", *(name for name, value in parts.items() if value)])
+    text = (
+        f"Train: the mean over the steps since the point before, with {of_training}. Val: the mean "
+        f"over the split val after a step, without {'these' if ', ' in of_training else 'it'}"
+    )
+    if setting("train_ema_decay") or setting("train_lookahead"):
+        text += ", with averaged weights"
+    return f"{text}. So both curves may differ for the same weights."
 
 
 def idle_text(training: Training) -> str:

@@ -62,7 +62,18 @@ def compile_command(
         with registry.files_shared():
             compile_pipeline(settings, output, console.warning)
             arguments = model_arguments.find(settings)
-            files = registry.files_read(settings.train.model, arguments, settings.task.found)
+            files = settings.task.found.files
+            files = sorted(
+                {
+                    *files,
+                    *registry.files_read(
+                        settings.train.model,
+                        arguments,
+                        settings.task.found,
+                        settings.train.model_args,
+                    ),
+                }
+            )
     except OSError as error:
         raise OutputError(output, error) from error
     if warning := visible_secrets.warning(settings, str(output)):

@@ -189,7 +189,9 @@ def _plan(
     notes: list[str] = []
 
     def build() -> keras.Model:
-        model, of_model = preflight.build(settings)
+        # Weights without values take no memory, but initial weights are checked.
+        checks = settings.train.initial_weights is not None
+        model, of_model = (preflight.build if checks else _without_values)(settings)
         notes.extend(of_model)
         return model
 
@@ -225,7 +227,7 @@ def _search(
     own = list(parallel.device_names) or topology.available(parallel)
     if cluster is None:
         cluster = Cluster(1, len(own), None)
-    model, notes = _model_to_search(settings)
+    model, notes = _without_values(settings)
     with progress_bar("searching", stderr=True) as on_progress:
         found = automatic.search(
             model,
@@ -245,7 +247,7 @@ def _search(
         console.say_json(dataclasses.asdict(found))
 
 
-def _model_to_search(settings: PipelineSettings) -> tuple[Any, list[str]]:
+def _without_values(settings: PipelineSettings) -> tuple[Any, list[str]]:
     """The model, without values unless layers are measured; and notes about it."""
     from stagecraft.pipeline.checks import preflight
 

@@ -26,6 +26,9 @@ _NODE_NAME = "workflows.argoproj.io/node-name"
 
 _ROOT_TEMPLATES = ("system-dag-driver",)
 
+_EXIT = ("onExit",)
+"""Part of a path: Argo's node of an exit handler, ``GenerateOnExitNodeName`` in workflow/common."""
+
 
 class Node(NamedTuple):
     """A node of Argo that has a pod."""
@@ -59,15 +62,20 @@ def nodes(run: Run, names: list[str]) -> list[Node]:
             else:
                 yield attempt
 
+    displayed = {task.display_name or "" for task in run.tasks}
+    dags = [name for name in displayed if f"{name}{DRIVER}" in displayed and name not in names]
+    outer = [("root",), *(("root", dag) for dag in sorted(dags))]
+    outer += [("root", name, *_EXIT) for name in (*sorted(dags), *names)]
     found = []
     for step, parts, templates in (
         (f"root{DRIVER}", (f"root{DRIVER}",), _ROOT_TEMPLATES),
         *(
             each
             for name in names
+            for path in outer
             for each in (
-                (f"{name}{DRIVER}", ("root", f"{name}{DRIVER}"), _TEMPLATES[DRIVER]),
-                (name, ("root", name, EXECUTOR), _TEMPLATES[EXECUTOR]),
+                (f"{name}{DRIVER}", (*path, f"{name}{DRIVER}"), _TEMPLATES[DRIVER]),
+                (name, (*path, name, EXECUTOR), _TEMPLATES[EXECUTOR]),
             )
         ),
     ):

@@ -54,6 +54,34 @@ def check(pipeline: Pipeline) -> None:
             _check_step(node)
 
 
+def check_exit_handler(node: Any) -> None:
+    """Refuses an exit handler that cannot be compiled for Kubeflow.
+
+    Raises:
+        UnsupportedNodeError: as said.
+    """
+    _check_step(node)
+    if node.inputs:
+        raise UnsupportedNodeError(
+            node,
+            f"an exit handler has no inputs, because the steps that give {', '.join(node.inputs)} "
+            "may not have run. Read what it needs from an address.",
+        )
+    if driver_of(node):
+        raise UnsupportedNodeError(
+            node,
+            "the component has a driver of its own, which an exit handler cannot have. Use a "
+            "component without one, such as a function with @exit_handler.",
+        )
+    for name, value in node.exec_properties.items():
+        if isinstance(value, RuntimeParameter):
+            raise UnsupportedNodeError(
+                node,
+                f"the parameter {name!r} is a RuntimeParameter, which TFX does not compile in an "
+                "exit handler. Use a constant.",
+            )
+
+
 def replace(spec: Json, pipeline: Pipeline, image: str) -> dict[str, str]:
     """Replaces resolvers and drivers with steps that run ``image``.
 
@@ -61,6 +89,7 @@ def replace(spec: Json, pipeline: Pipeline, image: str) -> dict[str, str]:
         Name of the step that runs a driver -> ID of the component that has it.
     """
     drivers = {}
+    _name_conditions(spec)
     for node in pipeline.components:
         _keep_platform_config(spec, node)
         if isinstance(node, resolver.Resolver):
@@ -209,11 +238,17 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
             "{{$}}",
         ],
         task={
-            "inputs": {"parameters": copy.deepcopy(specs.inputs(step, "parameters"))},
-            **{key: list(step.task[key]) for key in ("dependentTasks",) if key in step.task},
+            # The artifacts of the node's condition, which is the condition of its driver, too.
+            **copy.deepcopy(
+                {
+                    key: step.task[key]
+                    for key in ("inputs", "dependentTasks", "triggerPolicy")
+                    if key in step.task
+                }
+            ),
         },
         component={
-            "inputDefinitions": {"parameters": copy.deepcopy(specs.parameters(step))},
+            "inputDefinitions": copy.deepcopy(step.component.get("inputDefinitions", {})),
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
@@ -227,7 +262,7 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
 
 def _unused_name(spec: Json, name: str) -> str:
     """The name, with a number if a component of the user has it."""
-    names = spec["root"]["dag"]["tasks"]
+    names = {name for tasks in specs.dags(spec) for name in tasks}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([name], numbered) if each not in names)
 
@@ -333,6 +368,22 @@ def _name_producers(spec: Json) -> None:
                 outputs = names[producer].component["outputDefinitions"]["parameters"]
                 kind = outputs[output["outputParameterKey"]]["parameterType"]
                 specs.parameters(step)[name] = {"parameterType": kind}
+
+
+def _name_conditions(spec: Json) -> None:
+    """Corrects inputs in conditions: TFX writes ``_PRODUCER.OUTPUT``.
+
+    Where the artifact is an input of the node anyway, the step has it under the input's name alone.
+    """
+    for step in specs.steps(spec):
+        sources = step.task.get("inputs", {}).get("artifacts", {})
+        for name, source in sources.items() if step.condition else ():
+            output = source["taskOutputArtifact"]
+            implied = f"_{output['producerTask']}.{output['outputArtifactKey']}"
+            if implied not in sources:
+                step.task["triggerPolicy"]["condition"] = step.condition.replace(
+                    f"inputs.artifacts['{implied}']", f"inputs.artifacts['{name}']"
+                )
 
 
 def _keep_platform_config(spec: Json, node: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -39,6 +39,7 @@ _WITHOUT_RESOURCES: dict[str, Any] = {
 def apply(
     spec: Json,
     pipeline: Pipeline,
+    nodes: Sequence[Any],
     settings: KubeflowSettings,
     drivers: Mapping[str, str],
     warn: Callable[[str], object],
@@ -48,14 +49,15 @@ def apply(
     Args:
         spec: with the pipeline root and the defaults of parameters, before
             :func:`~.spec.complete_arguments`.
+        nodes: of the pipeline, and its exit handler.
         drivers: name of a step that runs a driver -> ID of the component that has it.
         warn: called with each warning.
 
     Returns:
         The entry of each executor in the platform document.
     """
-    settings.check_names([node.id for node in pipeline.components])
-    components = {node.id: node for node in pipeline.components}
+    settings.check_names([node.id for node in nodes])
+    components = {node.id: node for node in nodes}
     version = settings.backend_version
     executors: Json = {}
     without_keys: dict[str, list[str]] = {}
@@ -150,7 +152,7 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     if not specs.is_ours(step):
         return set()
     sources = [*_parameters(step.task)]
-    tasks = spec["root"]["dag"]["tasks"]
+    tasks = {each.name: each.task for each in specs.steps(spec)}
     for name, source in step.task.get("inputs", {}).get("artifacts", {}).items():
         schema = specs.artifacts(step)[name]["artifactType"].get("instanceSchema", "")
         if PushedModel.TYPE_NAME in schema:  # a model at the address that its producer got

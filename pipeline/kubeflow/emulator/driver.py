@@ -11,7 +11,7 @@ import math
 import pathlib
 import re
 import uuid
-from typing import Any
+from typing import Any, Literal
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
@@ -31,11 +31,13 @@ _NULL = object()
 class Producers(dict[str, Outputs]):
     """Outputs of earlier steps, by the names under which the drivers record the steps."""
 
-    def of(self, step: str, producer: str) -> Outputs:
-        """Outputs of a producer.
+    def output(
+        self, step: str, producer: str, kind: Literal["parameters", "artifacts"], key: str
+    ) -> Any:
+        """An output of a producer, for a step.
 
         Raises:
-            UserError: no step is recorded under this name.
+            UserError: no step is recorded under this name, or it has no such output.
         """
         if producer not in self:
             raise UserError(
@@ -43,25 +45,40 @@ class Producers(dict[str, Outputs]):
                 "under its taskInfo.name.",
                 record=step,
             )
-        return self[producer]
+        if key not in self[producer][kind]:
+            raise UserError(
+                f"{step}: the driver finds no {key!r} in the {kind} of {producer}.", record=step
+            )
+        return self[producer][kind][key]
 
 
-def resolve_inputs(step: specs.Step, arguments: Json, done: Producers, run: dict[str, str]) -> Json:
+def resolve_inputs(
+    step: specs.Step, given: Json, done: Producers, run: dict[str, str], status: Json
+) -> Json:
     """``ExecutorInput.inputs``, without defaults, which the launcher adds.
 
     Args:
         step: to run.
-        arguments: values of the pipeline's parameters.
+        given: ``ExecutorInput.inputs`` of the DAG that has the step.
         done: outputs of earlier steps.
         run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
+        status: ``PipelineTaskFinalStatus`` of the task before an exit handler.
 
     Raises:
         UserError: the backend would not resolve an input.
     """
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
-    parameters = {}
+    parameters: Json = {}
+    if step.is_dag:  # omitted parameters of a pipeline in a pipeline
+        parameters = {
+            name: definition["defaultValue"]
+            for name, definition in definitions.items()
+            if definition.get("isOptional") and definition.get("defaultValue") is not None
+        }
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
-        value = _parameter(step.name, name, source, arguments, done, run)
+        value = _parameter(step.name, name, source, given["parameterValues"], done, run)
+        if "taskFinalStatus" in source:
+            value = status
         if value is _NULL:
             if not definitions.get(name, {}).get("isOptional"):
                 raise _problem(step, name, "is null, and not optional")
@@ -74,7 +91,8 @@ def resolve_inputs(step: specs.Step, arguments: Json, done: Producers, run: dict
     return {
         "parameterValues": parameters,
         "artifacts": {
-            name: {"artifacts": [_artifact(step.name, name, source, done)]}
+            name: given["artifacts"].get(source.get("componentInputArtifact"))
+            or {"artifacts": [_artifact(step.name, name, source, done)]}
             for name, source in step.task.get("inputs", {}).get("artifacts", {}).items()
         },
     }
@@ -156,7 +174,9 @@ def _parameter(
         return arguments.get(source["componentInputParameter"], _NULL)
     if "taskOutputParameter" in source:
         output = source["taskOutputParameter"]
-        return done.of(step, output["producerTask"])["parameters"][output["outputParameterKey"]]
+        return done.output(step, output["producerTask"], "parameters", output["outputParameterKey"])
+    if "taskFinalStatus" in source:
+        return {}
     if "constant" in source.get("runtimeValue", {}):
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
@@ -174,6 +194,8 @@ def _converted(step: specs.Step, name: str, definition: Json, value: Any, has_va
         return to_text(value)
     given = type_of(value)
     numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
+    if kind == "TASK_FINAL_STATUS":
+        kind = "STRUCT"
     if given != kind and not (given in numbers and kind in numbers):
         raise _problem(step, name, f"is {given}, not {kind}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -191,7 +213,7 @@ def _artifact(step: str, name: str, source: Json, done: Producers) -> Json:
         raise UserError(
             f"{step}: the backend does not resolve the artifact {name}: {source}.", record=step
         )
-    artifact = done.of(step, output["producerTask"])["artifacts"][output["outputArtifactKey"]]
+    artifact = done.output(step, output["producerTask"], "artifacts", output["outputArtifactKey"])
     return {
         **artifact,
         "type": {"instanceSchema": ""},  # the backend returns no types

@@ -8,10 +8,9 @@ from typing import Any
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
 from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
+from stagecraft.pipeline.kubeflow.spec import EXIT
 
 ROOT = "root"
-EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
-"""Trigger strategy of a task that runs after others, whether they succeed or fail."""
 
 _ACCEPT = "backend/src/v2/compiler/visitor.go"
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_result_pb2
 
 from stagecraft.components.evaluator import results
@@ -83,3 +84,24 @@ def test_reads_what_tfma_reads(folder, order, heavy):
 
 def test_a_folder_without_plots(tmp_path):
     assert list(results.load_plots(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(("value", "is_defined"), [(0.0, False), (0.25, True)])
+def test_the_auc_of_one_class_is_undefined(folder, value, is_defined):
+    """TFMA's AUC of examples of one class is 0; an accuracy of 0 is one."""
+    metrics = [{"className": "AUC"}, {"className": "Mean", "config": '"name": "accuracy"'}]
+    config = {"evalConfig": {"metricsSpecs": [{"metrics": metrics}]}}
+    (folder / "eval_config.json").write_text(json.dumps(config))
+    message = metrics_for_slice_pb2.MetricsForSlice()
+    message.slice_key.single_slice_keys.add(column="region", bytes_value=b"north")
+    for name, number in (("auc", value), ("accuracy", 0.0)):
+        metric = message.metric_keys_and_values.add()
+        metric.key.name = name
+        metric.value.double_value.CopyFrom(DoubleValue(value=number))
+    for path in folder.glob("metrics*"):
+        path.unlink()
+    with tf.io.TFRecordWriter(str(folder / "metrics.tfrecord")) as writer:
+        writer.write(message.SerializeToString())
+    [found] = results.read_evaluation(str(folder)).slices
+    assert found.metrics["accuracy"] == 0
+    assert (found.metrics["auc"] == value) is is_defined

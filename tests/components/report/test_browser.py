@@ -1,5 +1,6 @@
 """The page in a real browser, by itself and as Kubeflow's user interface shows it: in an iframe."""
 
+import dataclasses
 import html
 import os
 import pathlib
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stagecraft.components.evaluator.evaluation import Confusions, Slice
 from stagecraft.components.report.pages import page
 from stagecraft.components.report.report_data import ReportData
 
@@ -18,7 +20,24 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 CHROMIUM = os.environ.get("STAGECRAFT_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), "")
 
-WIDTHS = {"desktop": 1280, "phone": 390}
+WIDTHS = {"desktop": 1280, "phone": 360}
+
+OUTSIDE = """
+() => [...document.querySelectorAll("main table, main pre, header *, main figure")]
+  .filter(each => !each.closest(".scroll") && each.getBoundingClientRect().right > innerWidth)
+  .map(each => each.outerHTML.slice(0, 80))
+"""
+"""Elements that end right of the screen, and not in a box that scrolls."""
+
+SMALLEST = """
+() => Math.min(...[...document.querySelectorAll("svg text")].map(each =>
+  parseFloat(getComputedStyle(each).fontSize)
+    * Math.hypot(each.getScreenCTM().a, each.getScreenCTM().b)))
+"""
+"""Height of the smallest text of a chart, in pixels."""
+
+READABLE = 9.0
+"""Pixels. Chromium's own least size of text is 6 where a script is Latin."""
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +77,14 @@ def of(which: str, request: pytest.FixtureRequest, folder: pathlib.Path) -> path
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
-@pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
+@pytest.mark.parametrize("which", ["one_device", "grid", "failed", "binary"])
 def test_it_fits_is_quiet_and_can_be_read_by_all(which, width, scheme, browser, request, tmp_path):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     seen = Seen(browser, of(which, request, tmp_path), width, scheme)
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.page.evaluate(OUTSIDE) == []
+    if which != "failed":
+        assert seen.page.evaluate(SMALLEST) >= READABLE
     violations = [
         (each["id"], each["impact"], each["nodes"][0]["target"])
         for each in axe.run(seen.page).response["violations"]
@@ -71,6 +93,29 @@ def test_it_fits_is_quiet_and_can_be_read_by_all(which, width, scheme, browser, 
     assert violations == []
     assert seen.complaints == []
     assert seen.asked_elsewhere() == []
+
+
+@pytest.fixture
+def binary(one_device: ReportData) -> ReportData:
+    """A task of two classes, with long names, many slices and weights."""
+    assert one_device.quality
+    metrics = dict.fromkeys(("auc", "accuracy", "loss", "precision", "recall", "f1"), 0.123456)
+    quality = dataclasses.replace(
+        one_device.quality,
+        metrics=metrics | {"example_count": 1234567.0},
+        changes={"auc": 0.01},
+        confusion=[],
+        classes=[],
+        mistakes=[],
+        calibration=[],
+        monitor="auc",
+        thresholds={"recall": {"min": 0.5}},
+        slices=[Slice("a_feature_with_a_long_name", f"a_value_{n}" * 4, metrics) for n in range(3)],
+        sampled={"actual": [0.0, 1.0], "probability": [0.1, 0.9], "weight": [1.0, 2.0]},
+        at_thresholds=[Confusions(n / 10, 12345.0, 12345.0, 0.5, 12.25) for n in range(1, 10)],
+    )
+    task = dataclasses.replace(one_device.task, sections=("binary",), noun="examples")
+    return dataclasses.replace(one_device, quality=quality, task=task, class_names=())
 
 
 def test_day_and_night_differ(browser, request, tmp_path):

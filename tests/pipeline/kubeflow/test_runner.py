@@ -198,14 +198,6 @@ def test_a_root_on_this_machine(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_exit_handler(tmp_path):
-    runner = KubeflowRunner(output_dir=str(tmp_path))
-    runner.set_exit_handler(tiny_nodes.Make().with_id("AtTheEnd"))
-    with pytest.raises(UserError) as caught:
-        runner.run(tiny_nodes.pipeline())
-    assert caught.value.record == "AtTheEnd"
-
-
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
     before = (tmp_path / "ours.yaml").read_text()

@@ -1,7 +1,9 @@
 import pytest
+from PIL import Image
 
 from stagecraft.pipeline import create_pipeline
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.trainer_module.data import labels
 
 CSV = "data.example_gen=tfx.components.CsvExampleGen"
 TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
@@ -65,3 +67,49 @@ def test_all_settings_can_be_given_again(preset):
     settings = load(preset)
     assert settings.schema_path and settings.schema_path.endswith(f"/{preset}.pbtxt")
     assert PipelineSettings.model_validate(settings.model_dump(mode="json")) == settings
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """``photos/CLASS/1.png`` of two sizes; pictures with masks in ``street``."""
+    for name, size in (("photos/a", 8), ("photos/b", 9), ("street/images", 8), ("street/masks", 8)):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("RGB", (size, size)).save(tmp_path / name / "1.png")
+    monkeypatch.chdir(tmp_path)
+    return (f"data.cache_dir={tmp_path / 'cache'}",)
+
+
+MASKS = ("task.name=segmentation", "train.model=unet_2", "data.source=street")
+PHOTOS = "data.source=photos"
+
+
+def test_a_size_for_pictures(photos):
+    size = ("data.image_size=[32, 24]", "data.image_fit=crop")
+    settings = load("quickstart", (*photos, PHOTOS, *size))
+    picture = labels.picture(settings.schema_path)
+    assert picture == labels.Picture((32, 24, 3), True, "crop")
+    assert PipelineSettings.model_validate(settings.model_dump(mode="json")) == settings
+    settings = load(None, (*photos, *MASKS, "data.image_size=[32, 24]"))
+    assert labels.picture(settings.schema_path) == labels.Picture((32, 24, 3), True, "resize")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "setting"),
+    [
+        ((PHOTOS,), "data.image_size"),  # several sizes
+        (("data.image_size=[8, 8]",), "data.image_size"),  # the sample
+        (("data.corrupt_images=skip",), "data.corrupt_images"),
+        ((PHOTOS, "data.image_fit=crop"), "data.image_fit"),
+        ((PHOTOS, "data.image_size=[8]"), "data.image_size"),
+        ((PHOTOS, "data.image_size=[0, 8]"), "data.image_size"),
+        ((PHOTOS, "data.image_size=8"), "data.image_size"),
+        ((PHOTOS, "data.image_size=[8, 8]", "data.image_fit=zoom"), "data.image_fit"),
+        ((PHOTOS, "data.image_size=[8, 8]", "data.schema_file=a.pbtxt"), "data.image_size"),
+        ((*MASKS, "data.source=photos"), "data.source"),
+        ((*MASKS, "data.source=s3://bucket/street"), "data.source"),
+    ],
+)
+def test_what_does_not_fit_pictures_is_refused(overrides, setting, photos):
+    with pytest.raises(SettingsError) as caught:
+        load(None, (*photos, *overrides))
+    assert caught.value.setting.startswith(setting)

@@ -87,10 +87,6 @@ def test_a_wrong_path(project, verb):
             PLAIN.replace('"mine:1"', '{"default_image_path": "mine:1", "Nobody": "other:1"}'),
             "kubeflow.steps: Nobody: no such component",
         ),
-        (
-            PLAIN.replace("    runner.run", "    runner.set_exit_handler(Make())\n    runner.run"),
-            "Make: TFX's exit handlers are not supported on Kubeflow",
-        ),
         (OURS.replace("minio://", "elsewhere/"), "defaultPipelineRoot: "),
         ("raise SystemExit('of its own')", "of its own"),
     ],

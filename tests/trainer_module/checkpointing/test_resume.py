@@ -8,6 +8,7 @@ from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 BOUND: dict[str, Any] = {
     "train_model": "resnet20",
+    "train_model_args": '{"width": 8}',
     "train_batch_size": 64,
     "train_optimizer": "adamw",
     "train_learning_rate": 0.5,

@@ -318,6 +318,39 @@ def test_segments_are_as_many_as_the_root_of_the_cut_points():
     _assert_parts_are_the_model(partition.segments(stage), stage)
 
 
+def _blocks(count, activation="gelu"):
+    def body(value):
+        for number in range(count):
+            inner = _dense(f"in{number}")(layers.LayerNormalization(name=f"norm{number}")(value))
+            inner = layers.Activation(activation, name=f"act{number}")(inner)
+            value = layers.Add(name=f"add{number}")([value, _dense(f"out{number}")(inner)])
+        return value
+
+    return body
+
+
+def test_equal_blocks_are_found():
+    model = _functional(lambda value: _dense("last")(_blocks(3)(_dense("first")(value))))
+    assert partition.block_cuts(model) == ["first", "add0", "add1", "add2"]
+    _assert_parts_are_the_model(partition.split(model, partition.block_cuts(model)), model)
+    model = _functional(lambda value: _blocks(2)(_dense("first")(value)))
+    assert partition.block_cuts(model) == ["first", "add0"]
+
+
+def test_what_is_no_run_of_equal_blocks():
+    def of_functions(value):
+        for number in range(3):
+            value = layers.Lambda(lambda x, n=number: x * n, name=f"times{number}")(value)
+            value = _blocks(1)(value) if number == 0 else _dense(f"more{number}")(value)
+        return value
+
+    assert partition.block_cuts(_functional(of_functions)) == []
+    assert partition.block_cuts(_chain("a", "b", "c")) == []  # blocks of one layer
+    # Two blocks of four equal layers are large enough; the input is a part of the first layer.
+    assert partition.block_cuts(_chain(*"abcdefghi")) == ["a", "e"]
+    assert partition.block_cuts(_Subclassed()) == []
+
+
 def _u_net():
     def body(value):
         skips, hidden = [], value

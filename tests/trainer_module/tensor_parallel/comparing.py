@@ -25,8 +25,11 @@ def ways(shards: ModelShards) -> dict[str, str]:
     return {path: way.name for path, way in shards.ways().items()}
 
 
-def compare(model: keras.Model, count: int, **options: Any) -> ModelShards:
-    """Asserts equal outputs, penalties, assigned values and gradients; returns the division."""
+def compare(model: keras.Model, count: int, like: Any = None, **options: Any) -> ModelShards:
+    """Asserts equal outputs, penalties, assigned values and gradients; returns the division.
+
+    ``like``: inputs of the model; None: random ones.
+    """
     dropout.key_layers(model, 7)
     draw = np.random.default_rng(3)
     for variable in model.variables:
@@ -34,8 +37,11 @@ def compare(model: keras.Model, count: int, **options: Any) -> ModelShards:
             value = draw.standard_normal(variable.shape) / max(1, np.sqrt(variable.shape[0]))
             variable.assign(np.abs(value) if "variance" in variable.path else value)
     shards = ModelShards([model], count)
-    given = [_drawn(each, draw) for each in model.inputs]
-    inputs = given[0] if len(given) == 1 else given
+    if like is None:
+        given = [_drawn(each, draw) for each in model.inputs]
+        inputs = given[0] if len(given) == 1 else given
+    else:
+        inputs = tf.nest.map_structure(lambda each: tf.constant(each[:EXAMPLES]), like)
     for training in (True, False):
         expected = _computed(Stage(model, dtype=tf.float64, **options), inputs, training)
         found = _computed(

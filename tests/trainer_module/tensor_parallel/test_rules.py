@@ -275,7 +275,52 @@ class Gated(layers.Layer):
 
 def test_layers_inside_of_a_users_layer():
     shards = compare(model((35,), Gated(name="block")), 2)
-    assert ways(shards).keys() == {"block/gate", "block/up", "block/down"}
+    assert ways(shards) == {"block/gate": "columns", "block/up": "columns", "block/down": "rows"}
+
+
+PRODUCTS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "silu": (
+        lambda gate, up: keras.activations.silu(gate) * up,
+        "columns",
+    ),  # a gradient of its own
+    "gelu": (lambda gate, up: keras.activations.gelu(gate, approximate=True) * up, "rows"),
+    "sum": (lambda gate, up: 2 * gate + up / 3, "rows"),
+    "whole": (lambda gate, up: gate * keras.ops.mean(up, axis=-1, keepdims=True), "columns"),
+    "stopped": (lambda gate, up: keras.ops.stop_gradient(gate) * up, "columns"),
+    "a variable": (lambda gate, up: gate * up * keras.ops.sum(up), "columns"),
+}
+
+
+class Product(layers.Layer):
+    """A gated feed-forward layer whose activation is a function of the user."""
+
+    def __init__(self, product: Callable[[Any, Any], Any]) -> None:
+        super().__init__(name="block")
+        self.product = product
+        self.gate, self.up = layers.Dense(51, name="gate"), layers.Dense(51, name="up")
+        self.down = layers.Dense(35, name="down")
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + self.down(self.product(self.gate(inputs), self.up(inputs)))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_two_divided_tensors(name):
+    product, way = PRODUCTS[name]
+    shards = compare(model((35,), Product(product)), 2)
+    assert ways(shards)["block/down"] == way
+
+
+class Activated(Product):
+    """As in KerasHub: the activation is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda gate, up: self.activation(gate) * up)
+        self.activation = keras.activations.get("silu")
+
+
+def test_an_activation_of_a_users_layer():
+    assert ways(compare(model((35,), Activated()), 2))["block/down"] == "rows"
 
 
 class Averaged(layers.Layer):

@@ -107,7 +107,7 @@ def test_gives_the_same_in_plain_tensorflow(exported, tmp_path):
         [sys.executable, "-I", "-c", PLAIN, *command], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    signatures = ["serving_default", "serving_images", "transform_features"]
+    signatures = ["serving_default", "serving_images", "serving_transformed", "transform_features"]
     assert json.loads(run.stdout.splitlines()[-1]) == signatures
     results = np.load(tmp_path / "results.npz")
 

@@ -95,6 +95,8 @@ def check_logits(name: str, outputs: Any, shape: tuple[int, ...], each: str) -> 
             f"train.model: {name} returns {shown} for a batch of 3; expected [batch, {expected}], "
             f"one logit for each {each}"
         )
+    if isinstance(outputs, keras.KerasTensor):  # shapes alone
+        return
     values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
     # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
     if shape[-1] > 1 and values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=4e-3):

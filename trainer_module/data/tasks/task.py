@@ -40,6 +40,11 @@ class Task(Entry):
     sample_arguments: ModelArguments | None = None
     """Arguments of the model's function where no schema is known yet."""
 
+    @property
+    def knows_arguments(self) -> bool:
+        """Whether there are :attr:`sample_arguments`; imports nothing to find them."""
+        return self.sample_arguments is not None
+
     monitor: str
     """Name of the metric that chooses the best checkpoint; ``loss``: the least loss. Where it is
     undefined in each evaluation, the loss chooses, and the Evaluator blesses no model."""
@@ -92,6 +97,30 @@ class Task(Entry):
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """The ``custom_config`` of ``preprocessing_fn``; values that JSON can hold."""
         return {}
+
+    preset: str | None = None
+    """The preset of KerasHub that preprocesses the inputs: a folder, or a name; None: none does.
+    Models of KerasHub have its sizes by default."""
+
+    preset_download: bool = False
+    """Whether the preset may be downloaded."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Paths of files that Transform's graph is made of, whose contents identify it.
+
+        Raises:
+            SettingError: they do not exist.
+        """
+        return ()
+
+    evaluates_singly: bool = False
+    """Whether the outputs for an example are so large that the exported model evaluates one
+    example after the other."""
+
+    def resources(self) -> Sequence[Any]:
+        """Objects of TensorFlow, such as tables, that :meth:`plain_signatures` use."""
+        return ()
 
     needs_schema: bool = True
     """Whether :meth:`model_arguments` reads more than types from the schema."""
@@ -243,6 +272,13 @@ class Task(Entry):
             targets: None: there are none, as in a request to the exported model.
         """
         return outputs, targets
+
+    def in_float32(self) -> Self:
+        """The task whose :meth:`own_unit` and :meth:`outputs` use no float64: by default itself.
+
+        TensorFlow Lite computes in float32 alone.
+        """
+        return self
 
     train_defaults: Mapping[str, Any] = MappingProxyType({})
     """Values of settings of ``train`` for which the user sets none, by name. Those of the learning
@@ -432,6 +468,9 @@ class Served(NamedTuple):
     """The values of a vocabulary that Transform wrote, by its name."""
 
     schema_path: str
+
+    model: Any = None
+    """The Keras model."""
 
 
 class Spec:

@@ -18,6 +18,7 @@ from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.models.initial_weights import (
     estimator_checkpoint,
     keras_file,
+    keras_hub_preset,
     meaning,
     source,
 )
@@ -65,13 +66,15 @@ class Loaded(NamedTuple):
 
 def read(
     train: TrainSettings,
-    build: Callable[[], keras.Model],
+    build: Callable[[bool], keras.Model],
     transform: tft.TFTransformOutput | None = None,
     features: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], Loaded]:
     """Reads the weights that the settings name; matches them with the model's variables.
 
     Args:
+        build: makes a model like the one for the weights; with False, without adapters (LoRA),
+            which files of Keras and KerasHub do not have.
         transform: of the training; None: there are no data yet.
         features: transformed features that the task uses.
 
@@ -81,7 +84,8 @@ def read(
     """
     assert train.initial_weights is not None
     weights_source = source.find(train.initial_weights)
-    model = build()
+    is_ours = weights_source.kind in (Kind.CHECKPOINT, Kind.SAVED_MODEL)
+    model = build(is_ours)
     variables = {variable.path: tuple(variable.shape) for variable in model.weights}
     # The seed sets the states of random generators.
     others = {variable.path for variable in model.variables} - variables.keys()
@@ -91,12 +95,19 @@ def read(
         weights = of_saved_model(weights_source.path)
     elif weights_source.kind is Kind.ESTIMATOR:
         weights = estimator_checkpoint.read(weights_source.path, variables)
+    elif weights_source.kind is Kind.KERAS_HUB:
+        weights = keras_hub_preset.read(weights_source.path, model)
     else:
         weights = keras_file.read(weights_source, model)
     weights = {
         path: value
         for path, value in weights.items()
         if path not in others and not path.endswith("/seed_generator_state")
+    }
+    variables = {
+        path: shape
+        for path, shape in variables.items()
+        if path in weights or not keras_hub_preset.is_adapter(path)
     }
     fitting = meaning.carried(
         weights_source.path,

@@ -12,8 +12,9 @@ from stagecraft.common.errors import UserError
 SETTING = "train.initial_weights"
 
 _KINDS = (
-    ".keras, .weights.h5, the checkpoint folder of a step (state.index, progress.json), the folder "
-    "of a pushed model (saved_model.pb), or the checkpoint of an Estimator (model.ckpt-1000)"
+    ".keras, .weights.h5, the folder of a preset of KerasHub, the checkpoint folder of a step "
+    "(state.index, progress.json), the folder of a pushed model (saved_model.pb), or the "
+    "checkpoint of an Estimator (model.ckpt-1000)"
 )
 
 
@@ -36,6 +37,7 @@ class Kind(enum.Enum):
     CHECKPOINT = "a checkpoint"
     SAVED_MODEL = "a SavedModel"
     ESTIMATOR = "a checkpoint of an Estimator"
+    KERAS_HUB = "a preset of KerasHub"
 
 
 VARIABLE_PATHS = "assets.extra/variable_paths.json"
@@ -55,9 +57,13 @@ def transform_graph(path: pathlib.Path) -> pathlib.Path | None:
     return next((each for each in found if (each / "transform_fn").is_dir()), None)
 
 
+_HUB_WEIGHTS = ("*.weights.h5", "model.weights.json", "model*.safetensors*")
+"""Files of a preset; one from Hugging Face has safetensors."""
+
 _FILES = {
     Kind.CHECKPOINT: ("state.*",),
     Kind.SAVED_MODEL: ("saved_model.pb", "variables/*", VARIABLE_PATHS),
+    Kind.KERAS_HUB: ("config.json", "task.json", *_HUB_WEIGHTS),
 }
 
 
@@ -111,6 +117,10 @@ def _folder(path_text: str, path: pathlib.Path) -> Source:
         return Source(Kind.SAVED_MODEL, path)
     if (path / "state.index").is_file():
         return Source(Kind.CHECKPOINT, path)
+    if (path / "config.json").is_file() and any(
+        file.name != "task.weights.h5" for name in _HUB_WEIGHTS for file in path.glob(name)
+    ):
+        return Source(Kind.KERAS_HUB, path)
     numbered = sorted(int(each.name) for each in path.glob("*/") if each.name.isdecimal())
     if numbered:
         raise InitialWeightsError(

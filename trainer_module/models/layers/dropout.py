@@ -18,7 +18,7 @@ from stagecraft.trainer_module.models.layers.walk import walk
 
 _log = logging.getLogger(__name__)
 
-_Draw = Callable[[Any, tf.Tensor, RandomState, int], tf.Tensor]
+_Draw = Callable[[Any, tf.Tensor, RandomState, Any], tf.Tensor]
 
 
 def key_layers(model: keras.Model, seed: int) -> None:
@@ -77,6 +77,12 @@ def is_keyed(layer: Any) -> bool:
     return type(layer).call in _DRAWS
 
 
+def keyed_names(model: keras.Model) -> list[str]:
+    """The names by which :func:`key_layers` has keyed layers, in the order of the walk."""
+    calls = (vars(layer).get("call") for _, layer in walk(model))
+    return [call.keyed for call in calls if hasattr(call, "keyed")]
+
+
 def is_replaced(layer: Any) -> bool:
     """Whether somebody other than :func:`key_layers` has replaced a layer's ``call``."""
     call = vars(layer).get("call")
@@ -101,11 +107,13 @@ def _keyed(layer: Any, draw: _Draw, name: str) -> Callable[..., tf.Tensor]:
             return own(inputs, training=training)
         return draw(layer, inputs, current, current.key(name))
 
-    call.keyed = True  # type: ignore[attr-defined]
+    call.keyed = name  # type: ignore[attr-defined]
     return call
 
 
-def _dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: int) -> tf.Tensor:
+def _dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     """Like ``tf.nn.experimental.stateless_dropout``, with this mask."""
     shape = list(keras.ops.shape(inputs))
     noise, per_example = _noise_shape(layer, shape)
@@ -118,7 +126,9 @@ def _dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: int) -> t
     return tf.where(keep, scaled, tf.zeros([], inputs.dtype))
 
 
-def _alpha_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: int) -> tf.Tensor:
+def _alpha_dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     """Like Keras; Klambauer et al. 2017, "Self-Normalizing Neural Networks"."""
     if layer.rate == 0:
         return inputs
@@ -133,7 +143,7 @@ def _alpha_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: int
 
 
 def _kept(
-    rate: float, current: RandomState, key: int, shape: list[Any], per_example: bool
+    rate: float, current: RandomState, key: int | tf.Tensor, shape: list[Any], per_example: bool
 ) -> tf.Tensor:
     """A mask of bool: False with the probability ``rate``.
 
@@ -168,21 +178,25 @@ def _noise_shape(layer: Any, shape: list[Any]) -> tuple[list[Any], bool]:
     )
 
 
-def _gaussian_dropout(layer: Any, inputs: tf.Tensor, current: RandomState, key: int) -> tf.Tensor:
+def _gaussian_dropout(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     if layer.rate == 0:
         return inputs
     deviation = math.sqrt(layer.rate / (1 - layer.rate))
     return inputs * _normal(inputs, current, key, mean=1, deviation=deviation)
 
 
-def _gaussian_noise(layer: Any, inputs: tf.Tensor, current: RandomState, key: int) -> tf.Tensor:
+def _gaussian_noise(
+    layer: Any, inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor
+) -> tf.Tensor:
     if layer.stddev == 0:
         return inputs
     return inputs + _normal(inputs, current, key, mean=0, deviation=layer.stddev)
 
 
 def _normal(
-    inputs: tf.Tensor, current: RandomState, key: int, *, mean: float, deviation: float
+    inputs: tf.Tensor, current: RandomState, key: int | tf.Tensor, *, mean: float, deviation: float
 ) -> tf.Tensor:
     """Normal draws in the shape of the inputs: quantiles of uniform draws of 53 bits.
 

@@ -79,7 +79,10 @@ def _owner(model: keras.Model, method: str) -> str | None:
     if method in vars(model):
         return model.name
     kind = next(kind for kind in type(model).__mro__ if method in vars(kind))
-    return None if kind.__module__.partition(".")[0] == "keras" else kind.__name__
+    package = kind.__module__.partition(".")[0]
+    # KerasHub's own preprocesses, and then calls that of Keras.
+    known = ("keras", "keras_hub") if method == "fit" else ("keras",)
+    return None if package in known else kind.__name__
 
 
 def _compiled_with(model: keras.Model) -> str:

@@ -28,14 +28,19 @@ from stagecraft.trainer_module.data.augment import GAMMA, mix, u64
 
 
 @contextlib.contextmanager
-def random_scope(step: tf.Tensor, positions: tf.Tensor) -> Iterator[None]:
+def random_scope(
+    step: tf.Tensor, positions: tf.Tensor, draws: Draws | None = None
+) -> Iterator[None]:
     """Sets what keyed layers draw from, in training calls in this block and this thread.
 
     A block covers one pass through the model, or through a stage or segment of it. A function whose
-    activations are recomputed opens the block itself. ``positions``: int64 ``[batch]``, the row of
-    each example in the global batch.
+    activations are recomputed opens the block itself.
+
+    Args:
+        positions: int64 ``[batch]``, the row of each example in the global batch.
+        draws: keys that are arguments of the function that is traced; None: those of the layers.
     """
-    token = _current.set(RandomState(step, positions))
+    token = _current.set(RandomState(step, positions, draws))
     try:
         yield
     finally:
@@ -57,28 +62,50 @@ def current() -> RandomState | None:
     return _current.get()
 
 
+class Draws:
+    """The draws of a function that equal layers share, whose keys are an argument."""
+
+    def __init__(self, keys: tf.Tensor) -> None:
+        """``keys``: uint64 ``[draws]``, in the order of the draws."""
+        self._keys = keys
+        self.names: list[tuple[str, int]] = []
+        """Of each draw: the name of the layer, and how often that has drawn before."""
+
+    def key(self, layer: str, count: int) -> tf.Tensor:
+        """The key of the next draw."""
+        self.names.append((layer, count))
+        return self._keys[len(self.names) - 1]
+
+
+def key(layer: str, count: int) -> int:
+    """The key below 2 ** 64 of a layer's draw, after ``count`` draws in the same pass."""
+    name = f"{layer}:{count}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+
+
 class RandomState:
     """The random numbers of a block, and how often each layer has drawn."""
 
-    def __init__(self, step: tf.Tensor, positions: tf.Tensor) -> None:
+    def __init__(self, step: tf.Tensor, positions: tf.Tensor, draws: Draws | None = None) -> None:
         self.step = step
         self.positions = positions
         self.calls: Counter[str] = Counter()
+        self._draws = draws
 
     def fork(self) -> RandomState:
         """A state that draws the same numbers from now on, and counts calls by itself."""
-        other = RandomState(self.step, self.positions)
+        other = RandomState(self.step, self.positions, self._draws)
         other.calls = self.calls.copy()
         return other
 
-    def key(self, layer: str) -> int:
+    def key(self, layer: str) -> int | tf.Tensor:
         """A key below 2 ** 64 for this call; a second call of the layer has another."""
-        name = f"{layer}:{self.calls[layer]}"
+        count = self.calls[layer]
         self.calls[layer] += 1
-        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        return self._draws.key(layer, count) if self._draws else key(layer, count)
 
     def uniform(
-        self, key: int, shape: list[Any], per_example: bool, dtype: tf.DType = tf.uint16
+        self, key: int | tf.Tensor, shape: list[Any], per_example: bool, dtype: tf.DType = tf.uint16
     ) -> tf.Tensor:
         """Unsigned integers, uniform over all values of the dtype: uint16, uint32 or uint64."""
         state = mix(u64(key) + u64(self.step))

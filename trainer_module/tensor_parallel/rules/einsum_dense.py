@@ -28,7 +28,7 @@ class EinsumDenseRule(LinearRule):
 
     def features(self, layer: Any) -> tuple[int, int]:
         """Lengths of both axes; 0: it cannot be divided."""
-        given, kernel, output = _letters(layer)
+        given, kernel, output = letters(layer)
         shape = layer.kernel.shape
         summed = given[-1] in kernel and given[-1] not in output
         made = output[-1] in kernel and output[-1] not in given
@@ -40,7 +40,7 @@ class EinsumDenseRule(LinearRule):
 
     def columns(self, layer: Any, count: int) -> Mapping[str, Split]:
         """By the last axis of the output."""
-        _, kernel, output = _letters(layer)
+        _, kernel, output = letters(layer)
         axis = kernel.index(output[-1])
         sizes = even(layer.kernel.shape[axis], count)
         bias = len(layer.bias.shape) - 1 if layer.bias is not None else 0
@@ -48,7 +48,7 @@ class EinsumDenseRule(LinearRule):
 
     def rows(self, layer: Any, count: int) -> Mapping[str, Split]:
         """By the last axis of the input."""
-        given, kernel, _ = _letters(layer)
+        given, kernel, _ = letters(layer)
         axis = kernel.index(given[-1])
         return {"kernel": Split(axis, even(layer.kernel.shape[axis], count))}
 
@@ -62,7 +62,7 @@ class EinsumDenseRule(LinearRule):
         return {"bias_axes": None}
 
 
-def _letters(layer: Any) -> tuple[str, str, str]:
+def letters(layer: Any) -> tuple[str, str, str]:
     """The letters of the input, the kernel and the output, without an ellipsis."""
     left, _, output = layer.equation.replace("...", "").partition("->")
     given, _, kernel = left.partition(",")
@@ -71,7 +71,7 @@ def _letters(layer: Any) -> tuple[str, str, str]:
 
 def _bias_axes(layer: Any) -> str:
     """In the order of the output's letters, as the shape of the bias."""
-    output = _letters(layer)[2]
+    output = letters(layer)[2]
     return "".join(sorted(layer.bias_axes, key=output.index))
 
 

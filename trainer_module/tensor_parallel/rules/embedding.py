@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.tensor_parallel import vocabulary
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall
-from stagecraft.trainer_module.tensor_parallel.rule import ShardRule
+from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, adapted
 from stagecraft.trainer_module.tensor_parallel.split import Split, Way, even
 
 
@@ -20,12 +20,9 @@ class EmbeddingRule(ShardRule):
     layers = ("Embedding",)
 
     def obstacle(self, layer: Any, count: int) -> str:
-        """Adapters, and 8-bit weights."""
-        if getattr(layer, "lora_enabled", False):
-            return "has a LoRA adapter"
-        if getattr(layer, "quantization_mode", None):
-            return "is quantized"
-        return f"has fewer than {count} rows and columns" if max(_shape(layer)) < count else ""
+        """Adapters, 8-bit weights, and a table that is too small."""
+        small = f"has fewer than {count} rows and columns" if max(_shape(layer)) < count else ""
+        return adapted(layer) or small
 
     def choose(self, call: LayerCall) -> Way:
         """Columns are joined; of rows, as many bytes would come from every shard."""

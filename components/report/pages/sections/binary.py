@@ -1,4 +1,4 @@
-"""A binary classifier: confusion matrix, ROC curve and calibration.
+"""A binary classifier: confusion matrix, metrics by threshold, ROC curve and calibration.
 
 The curve has the true positive rate over the false positive rate of all thresholds (Fawcett 2006,
 "An introduction to ROC analysis", algorithm 1).
@@ -6,38 +6,45 @@ The curve has the true positive rate over the false positive rate of all thresho
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from stagecraft.components.evaluator.evaluation import THRESHOLD
 from stagecraft.components.report.pages import formats
 from stagecraft.components.report.pages.charts import SIZE, Chart
-from stagecraft.components.report.pages.sections.confusions import matrix
-from stagecraft.components.report.pages.sections.content import Content
+from stagecraft.components.report.pages.sections.content import Content, Table
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
-from stagecraft.components.report.report_data import ReportData
+from stagecraft.components.report.report_data import Quality, ReportData
 
 TITLE = "Confusions, thresholds and calibration"
 
 _BINS = 10
+_BY_THRESHOLD = ("precision", "recall", "f1", "false_positive_rate")
+_COLUMNS = ("Threshold", "Precision", "Recall", "F1", "False positive rate")
 _DASHED = (0, (4, 3))
 
 
 def show(report: ReportData) -> Content | None:
-    """All three, from ``probability`` and ``actual`` (0 or 1) of ``Task.sampled``."""
-    sampled = report.quality.sampled if report.quality else {}
-    if not sampled.get("actual") or "probability" not in sampled:
+    """The tables, of all examples; the charts, of those of ``Task.sampled``."""
+    quality = report.quality
+    if quality is None:
         return None
+    names = tuple(report.task.class_names or ("0", "1"))
+    tables = list(_tables(quality, report.task.noun, names))
+    sampled = quality.sampled
+    if not sampled.get("actual") or "probability" not in sampled:
+        return Content("", tables=tables) if tables else None
     actual, probability, weight = (
         np.array(sampled[name]) for name in ("actual", "probability", "weight")
     )
     counted = np.isfinite(probability) & (weight > 0)
     actual, probability, weight = actual[counted], probability[counted], weight[counted]
-    if len(set(actual.tolist())) < 2:
-        return None
-    with matplotlib.rc_context(STYLE):
-        charts = [_roc(actual, probability, weight), _calibration(actual, probability, weight)]
+    if not len(actual):
+        return Content("", tables=tables) if tables else None
     positive = float((weight * actual).sum() / weight.sum())
     mean = float((weight * probability).sum() / weight.sum())
     named = f" ({report.task.class_names[1]})" if report.task.class_names else ""
@@ -46,8 +53,44 @@ def show(report: ReportData) -> Content | None:
         f"Positive{named}: {formats.percent(positive)}; mean predicted probability: "
         f"{formats.percent(mean)}."
     )
-    names = report.task.class_names or ("0", "1")
-    return Content(text, charts, [matrix(actual, probability > 0.5, weight, names)])
+    if len(set(actual.tolist())) < 2:
+        alone = "positive" if actual[0] else "negative"
+        return Content(f"{text} All are {alone}, so there is no ROC curve.", tables=tables)
+    with matplotlib.rc_context(STYLE):
+        charts = [_roc(actual, probability, weight), _calibration(actual, probability, weight)]
+    return Content(text, charts, tables)
+
+
+def _tables(quality: Quality, noun: str, names: Sequence[str]) -> Iterator[Table]:
+    """The confusion matrix, and metrics by threshold: the Evaluator's."""
+    counted = f"sums of the weights of the {noun}" if quality.is_weighted else noun
+    for each in quality.at_thresholds:
+        if each.threshold == THRESHOLD:
+            rows = [
+                (names[0], *map(_count, (each.true_negatives, each.false_positives))),
+                (names[1], *map(_count, (each.false_negatives, each.true_positives))),
+            ]
+            caption = f"Confusion matrix at the threshold {THRESHOLD}: {counted}"
+            yield Table(caption, ("Actual", *(f"Predicted {name}" for name in names)), rows)
+    if quality.at_thresholds:
+        yield Table(
+            "Metrics by threshold: an example counts as positive above it"
+            + (". Weighted" if quality.is_weighted else ""),
+            (*_COLUMNS, f"Predicted {names[1]}"),
+            [
+                (
+                    f"{each.threshold:g}",
+                    *(formats.metric("", getattr(each, name)) for name in _BY_THRESHOLD),
+                    _count(each.true_positives + each.false_positives),
+                )
+                for each in quality.at_thresholds
+            ],
+        )
+
+
+def _count(value: float) -> str:
+    """A sum of weights: whole numbers without decimals."""
+    return formats.number(value) if value == round(value) else f"{value:,.4g}"
 
 
 def rates(

@@ -16,9 +16,10 @@ def show(report: ReportData) -> Content | None:
     if quality is None or not quality.slices:
         return None
     names = [quality.monitor, *quality.others]
+    weighted = f", weighted; the number of {report.task.noun} is not" if quality.is_weighted else ""
     tables = [
         Table(
-            f"Metrics by {feature}",
+            f"Metrics by {feature}{weighted}",
             (feature, report.task.noun.capitalize(), *map(formats.title, names)),
             [
                 (

@@ -13,7 +13,7 @@ from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
 
 _SOURCE = "backend/src/v2/expression/expression.go Condition"
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""\s*(?:
         (?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
         |(?P<number>\d+(?:\.\d+)?(?:[eE][-+]?\d+)?u?)
@@ -22,6 +22,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+"""A token of CEL."""
+
 _MACROS = {"all", "exists", "exists_one", "filter", "map"}
 _NAMES = {"inputs", "outputs", "parseJson", "has", "in", "true", "false", "null", "size"}
 _NAMES |= {"int", "uint", "double", "string", "bool", "bytes", "type", "dyn", "list"}
@@ -73,7 +75,7 @@ def _scan(condition: str) -> tuple[set[str], str]:
     position, before = 0, ""
     condition = condition.rstrip()
     while position < len(condition):
-        token = _TOKEN.match(condition, position)
+        token = TOKEN.match(condition, position)
         if token is None:
             return names, f"CEL cannot parse {condition[position:].strip()[:20]!r}"
         sign = token["sign"] or ""

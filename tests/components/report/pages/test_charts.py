@@ -1,5 +1,6 @@
 """Charts as SVG: colours of the page, names of their own, words for those who do not see them."""
 
+import dataclasses
 import re
 import xml.etree.ElementTree as ET
 
@@ -57,6 +58,36 @@ def test_it_says_what_there_is_to_see(drawn):
     [label] = re.findall('aria-label="Loss by step: ([^"]*)"', loss.svg)
     assert label.startswith("train 2.94 to 0.44, val 1 to 0.333")
     assert "val accuracy 0.5000 after step 200" in accuracy.svg
+
+
+@pytest.mark.parametrize(
+    ("losses", "from_zero"),
+    [
+        ((3.0, 1.0), True),
+        ((1001.0, 1000.0), False),  # from zero, the curve would be a line at the top
+        ((5.0, 5.0), True),
+        ((-2.0, -1.0), False),
+    ],
+)
+def test_an_axis_begins_where_the_curve_can_be_seen(one_device, losses, from_zero):
+    training = one_device.training
+    points = [training.curve[0]._replace(step=n, loss=loss) for n, loss in enumerate(losses)]
+    evaluations = [{"step": 1, "loss": losses[1], "accuracy": 0.5}]
+    record = training.record | {"evaluations": evaluations, "best": evaluations[0]}
+    given = dataclasses.replace(training, curve=points, record=record)
+    loss, *_ = charts.curves(given)
+    numbers = re.findall(r">(−?[0-9.]+)</text>", loss.svg)
+    zeros = [text for text in numbers if not text.strip("0.")]
+    assert (len(zeros) > 1) is from_zero  # one is the step
+
+
+@pytest.mark.parametrize("losses", [(float("inf"), 1.0), (float("nan"), float("nan")), (1e300, 1)])
+def test_losses_that_cannot_be_drawn(one_device, losses):
+    points = [
+        one_device.training.curve[0]._replace(step=n, loss=loss) for n, loss in enumerate(losses)
+    ]
+    given = dataclasses.replace(one_device.training, curve=points)
+    assert charts.curves(given)[0].title == "Loss"
 
 
 def test_nothing_to_draw(one_device, grid):

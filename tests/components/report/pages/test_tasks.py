@@ -11,10 +11,14 @@ import pytest
 from houses_task import HOUSES
 from markupsafe import escape
 
-from stagecraft.components.evaluator.evaluation import Slice
+from stagecraft.components.evaluator.evaluation import Confusions, Slice
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.pages import formats, model_card, page, quality_text
-from stagecraft.components.report.pages.sections import binary, features
+from stagecraft.components.report.pages.sections import (
+    binary,
+    features,
+    slices as slices_section,
+)
 from stagecraft.components.report.report_data import (
     FeatureStatistics,
     Quality,
@@ -209,6 +213,20 @@ def test_rates_agree_with_the_definition():
     assert (false[0], true[0]) == (0, 0) and len(true) == 1 + len(thresholds)
 
 
+THRESHOLDS = [
+    Confusions(0.5, 40.0, 10.0, 45.0, 5.0),
+    Confusions(0.9, 0.0, 0.0, 55.5, 45.0),
+]
+
+
+def binary_report(houses: ReportData, **changes: Any) -> ReportData:
+    """``houses`` with the results of a binary task."""
+    task = dataclasses.replace(houses.task, sections=("binary",), higher_is_better=True)
+    metrics = {"auc": 1.0, "example_count": 100.0}
+    made = quality(**({"monitor": "auc", "metrics": metrics, "slices": ()} | changes))
+    return dataclasses.replace(houses, quality=made, task=task)
+
+
 def test_a_binary_classifier(houses):
     actual = np.arange(100) % 2
     sampled = {
@@ -216,23 +234,56 @@ def test_a_binary_classifier(houses):
         "probability": (0.25 + actual / 2).tolist(),
         "weight": [1.0] * 100,
     }
-    task = dataclasses.replace(houses.task, sections=("binary",), higher_is_better=True)
-    changes = {"monitor": "auc", "metrics": {"auc": 1.0, "example_count": 100.0}, "slices": ()}
-    given = quality(sampled=sampled, **changes)
-    text = page.render(dataclasses.replace(houses, quality=given, task=task))
+    report = binary_report(houses, sampled=sampled, at_thresholds=THRESHOLDS)
+    text = page.render(report)
     assert "the area 1.000." in text
     assert "50 predictions, mean 75%, positive 100%" in text
-    content = binary.show(dataclasses.replace(houses, quality=given, task=task))
-    assert content is not None and content.tables[0].rows == [("0", "50", "0"), ("1", "0", "50")]
-    alone = sampled | {"actual": [1.0] * 100}
-    given = quality(sampled=alone, **changes)
-    assert binary.show(dataclasses.replace(houses, quality=given, task=task)) is None
+    content = binary.show(report)
+    assert content and len(content.charts) == 2
+    matrix, by_threshold = content.tables
+    assert matrix.rows == [("0", "45", "10"), ("1", "5", "40")]
+    assert by_threshold.rows[0] == ("0.5", "0.8000", "0.8889", "0.8421", "0.1818", "50")
+    assert by_threshold.rows[1][:4] == ("0.9", "–", "0.0000", "0.0000")
+
+
+def test_a_binary_classifier_without_a_curve(houses):
+    """All sampled examples have one class, are no numbers, or weigh nothing."""
     rows = {
         "actual": [0.0, 1.0, 1.0, 0.0],
         "probability": [0.2, 0.8, float("nan"), 0.9],
-        "weight": [1.0, 1.0, 1.0, 0.0],
+        "weight": [1.0, 0.0, 1.0, 0.0],
     }
-    found = binary.show(dataclasses.replace(houses, quality=quality(sampled=rows), task=task))
-    assert found and found.tables[0].rows == [("0", "1", "0"), ("1", "0", "1")]
-    rows["weight"][0] = 0.0
-    assert not binary.show(dataclasses.replace(houses, quality=quality(sampled=rows), task=task))
+    for sampled in (rows, rows | {"weight": [0.0] * 4}, {}):
+        report = binary_report(houses, sampled=sampled, at_thresholds=THRESHOLDS)
+        content = binary.show(report)
+        assert content and len(content.tables) == 2 and not content.charts
+        assert 'id="binary"' in page.render(report)
+    assert binary.show(binary_report(houses, sampled={})) is None
+
+
+def test_weights_are_said(houses):
+    """In captions, at the top, in the summary and on the card."""
+    weight = [1.0, 2.0]
+    sampled = {"actual": [0.0, 1.0], "probability": [0.1, 0.9], "weight": weight}
+    slices = [Slice("region", "north", {"auc": float("nan"), "example_count": 2.0})]
+    changes = {"sampled": sampled, "slices": slices, "at_thresholds": THRESHOLDS}
+    report = binary_report(houses, **changes)
+    assert report.quality and report.quality.is_weighted
+    content = binary.show(report)
+    assert content and content.tables[0].rows[0] == ("0", "45", "10")
+    sentence = quality_text.weighted(report.quality)
+    for text in (page.render(report), page.summary(report)):
+        assert sentence in text
+    metrics = model_card.as_json(report)["quantitative_analysis"]["performance_metrics"]
+    assert [each["slice"].endswith("weighted") for each in metrics] == [True, False] * 2
+    without = binary_report(houses, **changes | {"sampled": sampled | {"weight": [1.0, 1.0]}})
+    assert without.quality and not quality_text.weighted(without.quality)
+    assert sentence not in page.summary(without)
+    captions = [[each.caption for each in slices_section.show(r).tables] for r in (report, without)]
+    assert captions[0] != captions[1]
+
+
+def test_an_undefined_metric_of_a_slice_is_a_dash(houses):
+    slices = [Slice("region", "north", {"auc": float("nan"), "example_count": 2.0})]
+    [table] = slices_section.show(binary_report(houses, slices=slices)).tables
+    assert table.rows == [("north", "2", "–")]

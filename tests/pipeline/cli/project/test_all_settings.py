@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pydantic
 import pytest
 from google.protobuf import json_format
+from PIL import Image
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.orchestration.pipeline import Pipeline
 
@@ -67,6 +68,7 @@ VALUES: dict[str, Any] = {
     "data.schema_file": features.DATASETS["cifar10"].schema_file,
     "beam.args": ("--job_name=mine",),
     "data.example_gen": "tfx.components.CsvExampleGen",
+    "data.image_size": (16, 16),
     "data.preprocessing_fn": "stagecraft.trainer_module.preprocessing.preprocessing_fn",
     "evaluate.thresholds": {"loss": Threshold(max=1.5)},
     "evaluate.slices": ("id",),
@@ -96,6 +98,9 @@ NEEDS: dict[str, dict[str, Any]] = {
     "data.dataset": {"data.source": "download"},
     "data.label": {"data.source": "download", "data.dataset": "cifar100"},
     "data.example_gen": {"data.source": "folder"},
+    "data.image_size": {"data.source": "photos"},
+    "data.image_fit": {"data.source": "photos", "data.image_size": (8, 8)},
+    "data.corrupt_images": {"data.source": "photos"},
     "kubeflow.every_step.gpu_resource": {"kubeflow.every_step.gpus": 1},
     **{name: JOB for name in ALL if name.startswith("kubeflow.job.")},
 }
@@ -194,6 +199,9 @@ def test_each_setting_counts_as_in_the_commands(project, tmp_path, monkeypatch, 
     (tmp_path / "donor.keras").write_bytes(b"")
     (tmp_path / "graph" / "transform_fn").mkdir(parents=True)
     (tmp_path / "graph" / "transform_fn" / "saved_model.pb").write_bytes(b"")
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (9, 9)).save(tmp_path / "photos" / name / "1.png")
     monkeypatch.chdir(tmp_path)
     engine = "kubeflow" if part == "kubeflow" else "local"
     for name, kind in ALL.items():

@@ -8,7 +8,7 @@ import kfp_server_api
 import pytest
 from recordings import FOLDER
 
-from stagecraft.pipeline.kubeflow.client.nodes import Node, nodes, step_of
+from stagecraft.pipeline.kubeflow.client.nodes import Node, _fnv1a, nodes, step_of
 from stagecraft.pipeline.kubeflow.client.objects import Run
 
 RECORDED = FOLDER / "runs" / "run-oom.json"
@@ -46,6 +46,21 @@ def test_nodes_of_older_backends(create_run, version):
     assert [node.step for node in found] == ["root-driver", "say-driver", "say"]
     assert isinstance(found[-1], Node) and server.run().pod("say") in found[-1].pods
     assert server.run().pod("say", "driver") in found[1].pods
+
+
+def test_steps_in_a_dag_and_an_exit_handler():
+    """The paths are those of Argo; the numbers in the IDs are hashes of them."""
+    paths = {
+        "Trainer": "q.root.tfx-dag.Trainer.executor",
+        "Goodbye": "q.root.tfx-dag.onExit.Goodbye.executor",
+    }
+    children = [types.SimpleNamespace(pod_name=f"q-{_fnv1a(path)}") for path in paths.values()]
+    names = ("tfx-dag", "tfx-dag-driver", "Trainer", "Goodbye")
+    run = types.SimpleNamespace(
+        tasks=[types.SimpleNamespace(display_name=each, child_tasks=children) for each in names]
+    )
+    found = {node.step: node.id for node in nodes(run, ["Trainer", "Goodbye"])}
+    assert found == {name: f"q-{_fnv1a(path)}" for name, path in paths.items()}
 
 
 @pytest.mark.parametrize(

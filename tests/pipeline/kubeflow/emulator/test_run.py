@@ -302,9 +302,10 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path):
 
 def test_what_is_not_emulated_is_said(tmp_path):
     what = make_and_read()
-    what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
-    with pytest.raises(UserError, match="conditions"):
+    what["root"]["dag"]["tasks"]["read"]["parameterIterator"] = {"itemInput": "x"}
+    with pytest.raises(UserError) as caught:
         refused(what, tmp_path)
+    assert caught.value.record == "read"
     what = make_and_read()
     what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
     with pytest.raises(UserError, match="resolver"):

@@ -120,4 +120,4 @@ def test_columns_travel_as_yaml():
 
 @pytest.mark.parametrize("text", [b"", b"plain", b"a\nb", b"\r\n", b"\\n", b"\\\\\n\\", b"end\\"])
 def test_a_line_of_a_vocabulary_is_its_text_again(text):
-    assert columns.of_line(columns._line(tf.constant([text])).numpy()[0]) == text
+    assert columns.of_line(columns.line(tf.constant([text])).numpy()[0]) == text

@@ -7,6 +7,7 @@ from transformed import serialized, transformed
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
+from stagecraft.trainer_module import preprocessing
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.kinds.image_classification import (
@@ -144,12 +145,65 @@ def test_the_export_serves_images(data, tmp_path):
     assert by_images["logits"].shape == (COUNT, 3)
 
 
-def test_jpeg_is_decoded():
-    from stagecraft.trainer_module import preprocessing
+@pytest.mark.slow
+def test_pictures_of_16_bits_and_several_sizes(tmp_path):
+    """Files and decoded pictures give the same answers, from all bits."""
+    schema = tmp_path / "schema.pbtxt"
+    tags = '8x10x1" tag: "image_fit=pad" tag: "image_bits=16'
+    schema.write_text(SCHEMA.format(domain="image_domain {}", shape=tags))
+    images = np.random.default_rng(0).integers(0, 4096, (COUNT, 8, 10, 1)).astype(np.uint16)
+    files = [tf.io.encode_png(image).numpy() for image in images]
+    files[0] = tf.io.encode_png(np.repeat(np.repeat(images[0], 2, 0), 2, 1)).numpy()
+    rows = [
+        {features.IMAGE: file, features.LABEL: index % 3, features.ID: index}
+        for index, file in enumerate(files)
+    ]
+    graph = transformed(IMAGE_CLASSIFICATION, schema, rows, tmp_path)
+    raw = {features.IMAGE: tf.constant(files)}
+    found = graph.transform_features_layer()(raw)[features.IMAGE].numpy()
+    config = labels.picture(str(schema)).config()
+    pixels = preprocessing.decode(raw[features.IMAGE], config).numpy().astype(np.float64)
+    np.testing.assert_array_equal(pixels[1:], images[1:])
+    expected = (pixels - pixels.mean()) / pixels.std()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=16 / pixels.std())
+    assert len(np.unique(found)) > 256
 
+    arguments = IMAGE_CLASSIFICATION.model_arguments(str(schema))
+    model = assemble(TrainSettings(model="cnn"), arguments, task=IMAGE_CLASSIFICATION)
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    export(tmp_path / "model", model, weights, graph, IMAGE_CLASSIFICATION, str(schema))
+    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+    by_images = signatures["serving_images"](images=tf.constant(images))
+    by_files = signatures["serving_files"](files=tf.constant(files))
+    logits = model(found, training=False)
+    np.testing.assert_allclose(by_files["logits"], logits, rtol=0, atol=1e-5)
+    # The enlarged picture is smoothed on its way back.
+    np.testing.assert_allclose(by_images["logits"][1:], by_files["logits"][1:], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("domain", "tag"),
+    [
+        ("image_domain {}", "image_fit=zoom"),
+        ("image_domain {}", "image_bits=12"),
+        ("", "image_fit=crop"),
+        ("", "image_bits=16"),
+    ],
+)
+def test_tags_that_are_refused(domain, tag, tmp_path):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(SCHEMA.format(shape=f'8x8x3" tag: "{tag}', domain=domain))
+    with pytest.raises(UserError) as caught:
+        labels.picture(str(path))
+    assert (caught.value.record, caught.value.value) == (features.IMAGE, tag)
+
+
+def test_jpeg_is_decoded():
     image = np.full((8, 6, 3), 77, np.uint8)
     encoded = tf.io.encode_jpeg(image, quality=100)
-    found = preprocessing.decode(tf.stack([encoded, encoded]), [8, 6, 3], encoded=True)
+    found = preprocessing.decode(
+        tf.stack([encoded, encoded]), {"image_shape": [8, 6, 3], "image_encoded": True}
+    )
     np.testing.assert_array_equal(found, [image, image])
 
 

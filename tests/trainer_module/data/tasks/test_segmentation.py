@@ -23,7 +23,7 @@ ROWS = 6
 @pytest.fixture(scope="module")
 def rows():
     found = []
-    for record in masks.Source(ROWS, 0)._examples():
+    for record in masks.Sample(ROWS, 0)._examples():
         feature = tf.train.Example.FromString(record).features.feature
         row = {name: feature[name].bytes_list.value[0] for name in (features.IMAGE, features.MASK)}
         found.append(row | {features.ID: feature[features.ID].int64_list.value[0]})

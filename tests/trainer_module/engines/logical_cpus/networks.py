@@ -34,6 +34,18 @@ def penalised(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     )
 
 
+def repeated(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Four equal blocks, with dropout and BatchNorm."""
+    images = keras.Input(input_shape)
+    hidden = layers.Reshape((16, 12))(layers.AveragePooling2D(4)(images))
+    for _ in range(4):
+        attention = layers.MultiHeadAttention(2, 6, dropout=0.2)(hidden, hidden)
+        hidden = layers.Add()([hidden, layers.Dropout(0.3)(attention)])
+        inner = layers.Dense(24, "gelu")(layers.LayerNormalization()(hidden))
+        hidden = layers.BatchNormalization()(layers.Add()([hidden, layers.Dense(12)(inner)]))
+    return keras.Model(images, layers.Dense(num_classes)(layers.Flatten()(hidden)))
+
+
 def stopped(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     """No gradient goes through one of two tensors between stages."""
     images = keras.Input(input_shape)

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from driving import GRID, STAGES, label, rare
 
-from stagecraft.trainer_module.engines import placement, replica_pipeline
+from stagecraft.trainer_module.engines import grid, placement, replica_pipeline
 from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.pipeline_parallel import stage
 
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}
@@ -112,6 +113,40 @@ def test_a_call_has_few_edges():
     ]
     assert len(calls) == 6  # the second ones of three stages, forward and back
     assert max(sum(not name.startswith("^") for name in node.input) for node in calls) < 10
+
+
+@pytest.mark.parametrize(
+    ("parallel", "train", "count"),
+    [
+        # What is before the blocks, a block, and what is after them.
+        ({**GRID, "precision": "float64"}, {}, 3),
+        # Two cuts are in the middle of blocks.
+        rare({**STAGES, "microbatches": 1, "precision": "float64"}, {}, 5),
+        rare({**GRID, **REMAT, "precision": "float64"}, {}, None),
+        rare({**GRID, "precision": "float64"}, {"frozen": ["dense*", "multi_head_attention*"]}, 3),
+    ],
+    ids=label,
+)
+def test_equal_blocks_share_a_function(parallel, train, count, monkeypatch):
+    states, traces = [], []
+    own = stage.Segment.call
+
+    def call(segment: Any, *args: Any) -> Any:
+        if not tf.executing_eagerly():  # not the examination
+            traces.append(segment.model.name)
+        return own(segment, *args)
+
+    monkeypatch.setattr(stage.Segment, "call", call)
+    for shares in (True, False):
+        monkeypatch.setattr(grid, "_shares_blocks", lambda parallel, s=shares: s)
+        keras.backend.clear_session()
+        engine = driving.make(parallel, "repeated", **train)
+        engine.train(driving.feed(engine), 3)
+        states.append(engine.state())
+        traces.append("|")
+    for name, value in states[1].items():
+        np.testing.assert_allclose(states[0][name], value, rtol=1e-12, atol=1e-15, err_msg=name)
+    assert count in (None, traces.index("|"))
 
 
 def _graph(engine: Any) -> Any:

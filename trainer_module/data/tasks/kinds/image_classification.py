@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
+from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks import metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
@@ -37,12 +38,21 @@ class ImageClassification(Task):
         {"input_shape": names.IMAGE_SHAPE, "num_classes": 10}
     )
 
-    def __init__(self, class_weights: Mapping[str, float] | Sequence[float] | None = None):
-        """Takes weights of the classes.
+    def __init__(
+        self,
+        class_weights: Mapping[str, float] | Sequence[float] | None = None,
+        preset: str | None = None,
+        download: bool = False,
+    ):
+        """Takes weights of the classes, and a preset.
 
         Args:
             class_weights: factors of the training's loss, for each class in the schema's order;
                 or by name of the class, 1 for other classes.
+            preset: folder of a preset of KerasHub, whose image converter resizes and scales the
+                pictures, instead of the mean and variance of the split; with ``download``, its
+                name.
+            download: whether KerasHub may download the preset.
 
         Raises:
             SettingError: a factor is no number of 0 or more.
@@ -53,6 +63,14 @@ class ImageClassification(Task):
         ):
             raise _refusal(class_weights, "are not numbers of 0 or more", "[1, 3]")
         self.class_weights = class_weights
+        self.preset, self.preset_download = preset, download
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The file of the image converter."""
+        if self.preset is None:
+            return ()
+        return hub.converter_files("task.args.preset", self.preset, self.preset_download)
 
     def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
         """``class_weights`` as a list."""
@@ -86,8 +104,12 @@ class ImageClassification(Task):
         from stagecraft.trainer_module.data import labels
 
         self.resolved_args({}, schema_path)  # refuses class weights that do not fit
+        shape = labels.picture(schema_path).shape
+        if self.preset is not None:
+            converter = hub.image_converter(self.preset, self.preset_download)
+            shape = (*(converter.image_size or shape[:2]), shape[2])
         return {
-            "input_shape": labels.picture(schema_path).shape,
+            "input_shape": shape,
             "num_classes": len(labels.class_names(schema_path)),
         }
 
@@ -116,13 +138,16 @@ class ImageClassification(Task):
         }
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
-        """``image_shape`` and ``image_encoded``."""
+        """How to decode the picture."""
         from stagecraft.trainer_module.data import labels
 
-        return labels.picture(schema_path).config()
+        config = labels.picture(schema_path).config()
+        if self.preset is None:
+            return config
+        return {**config, "preset": self.preset, "download": self.preset_download}
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
-        """``serving_images``, of uint8 pictures ``[batch, height, width, channels]``."""
+        """``serving_images``, of decoded pictures; ``serving_files``, if the pictures are files."""
         import tensorflow as tf
 
         from stagecraft.trainer_module.data import labels
@@ -134,8 +159,10 @@ class ImageClassification(Task):
             encode = _to_png if picture.encoded else _to_bytes
             return served.predict({names.IMAGE: tf.reshape(encode(images), shape)})
 
-        spec = tf.TensorSpec([None, *picture.shape], tf.uint8, name="images")
-        return {"serving_images": (serving_images, spec)}
+        size = picture.shape[:2] if picture.fit is None else (None, None)
+        dtype = tf.uint16 if picture.bits == 16 else tf.uint8
+        spec = tf.TensorSpec([None, *size, picture.shape[2]], dtype, name="images")
+        return {"serving_images": (serving_images, spec), **files_signature(served)}
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Pictures and labels."""
@@ -164,8 +191,10 @@ class ImageClassification(Task):
         """The picture's shape."""
         from stagecraft.trainer_module.data import labels
 
-        shape = list(labels.picture(schema_path).shape)
-        return f"uint8 images {shape}, or tf.Examples of them"
+        picture = labels.picture(schema_path)
+        if picture.fit is not None:
+            return "JPEG, PNG, BMP or GIF files of any size, or tf.Examples of them"
+        return f"uint{picture.bits} images {list(picture.shape)}, or tf.Examples of them"
 
     def output_text(self, class_names: Sequence[str]) -> str:
         """The classes."""
@@ -174,6 +203,22 @@ class ImageClassification(Task):
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
         return (metric.Mean("accuracy", softmax.is_correct),)
+
+
+def files_signature(served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+    """``serving_files``, of files: string ``[batch]``; none if the raw pictures are no files."""
+    import tensorflow as tf
+
+    from stagecraft.trainer_module.data import labels
+
+    if not labels.picture(served.schema_path).encoded:
+        return {}
+
+    def serving_files(files: Any) -> Any:
+        shape = [-1, *served.raw_spec[names.IMAGE].shape]
+        return served.predict({names.IMAGE: tf.reshape(files, shape)})
+
+    return {"serving_files": (serving_files, tf.TensorSpec([None], tf.string, name="files"))}
 
 
 def _is_weight(value: Any) -> bool:
@@ -194,7 +239,7 @@ def _to_bytes(images: Any) -> Any:
 
 
 def _to_png(images: Any) -> Any:
-    """Encodes uint8 ``[batch, height, width, channels]`` without loss: string ``[batch]``."""
+    """Encodes uint8 or uint16 ``[batch, height, width, channels]``: string ``[batch]``."""
     import tensorflow as tf
 
     return tf.map_fn(tf.io.encode_png, images, fn_output_signature=tf.TensorSpec([], tf.string))

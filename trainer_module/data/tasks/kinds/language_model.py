@@ -30,11 +30,13 @@ class LanguageModel(Task):
     description = "text: the next token, a character or a word"
     monitor = "perplexity"
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.tokens.preprocessing_fn"
-    schema_file = names.schema_file("text")
-    example_gen = "stagecraft.components.example_gen.kinds.text.TextExampleGen"
-    schema_features = (names.TEXT, names.ID)
-    features = (names.TOKENS, names.ID)
-    served_features = (names.TEXT,)
+    schema_file: str | None = names.schema_file("text")
+    example_gen: str | None = "stagecraft.components.example_gen.kinds.text.TextExampleGen"
+    schema_features: Sequence[str] = (names.TEXT, names.ID)
+    features: Sequence[str] = (names.TOKENS, names.ID)
+    served_features: Sequence[str] = (names.TEXT,)
+    ignored = 0
+    """The target of padding."""
 
     def __init__(
         self,
@@ -99,25 +101,52 @@ class LanguageModel(Task):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The mean over the tokens, in nats, with ``train.label_smoothing``."""
-        return self.per_example(softmax.cross_entropy(outputs, targets, dtype, train), targets)
+        found = softmax.cross_entropy(outputs, self._ids(targets), dtype, train)
+        return self.per_example(found, targets)
 
     def per_example(self, values: Any, targets: Nest) -> Any:
         """The mean over the tokens, of values ``[batch, length]``."""
         import tensorflow as tf
 
-        total, count = _over_tokens(values, targets)
+        total, count = self._over_tokens(values, targets)
         return total / tf.maximum(count, 1)
+
+    def _over_tokens(self, values: Any, targets: Any) -> tuple[Any, Any]:
+        """The sum of values ``[batch, length]`` over the tokens, and their number: ``[batch]``."""
+        import tensorflow as tf
+
+        is_token = tf.cast(self._is_token(targets), values.dtype)
+        return tf.reduce_sum(values * is_token, axis=1), tf.reduce_sum(is_token, axis=1)
+
+    def _is_token(self, targets: Any) -> Any:
+        return targets != self.ignored
+
+    def _ids(self, targets: Any) -> Any:
+        """Targets that are ids, also of padding."""
+        import tensorflow as tf
+
+        return targets if self.ignored >= 0 else tf.maximum(targets, 0)
+
+    def _nats(self, outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:
+        found = softmax.cross_entropy(outputs, self._ids(targets), dtype)
+        return self._over_tokens(found, targets)
+
+    def _correct(self, outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        found = tf.cast(softmax.is_correct(outputs, targets), dtype)
+        return self._over_tokens(found, targets)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of tokens with the largest logit, and ``perplexity``."""
         return (
-            metric.Ratio("accuracy", _correct),
-            metric.Ratio("perplexity", _nats, math.exp, higher_is_better=False),
+            metric.Ratio("accuracy", self._correct),
+            metric.Ratio("perplexity", self._nats, math.exp, higher_is_better=False),
         )
 
     def constant(self) -> Frequencies:
         """The frequencies of the tokens."""
-        return Frequencies(self._size, "the frequencies of the tokens", _is_token)
+        return Frequencies(self._size, "the frequencies of the tokens", self._is_token)
 
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``continue_text``: continues ``prompts`` by a fixed number of tokens.
@@ -196,31 +225,6 @@ class LanguageModel(Task):
         )
         texts = zip(prompts, found["continuations"].numpy(), strict=True)
         return {prompt.decode(): text.decode() for prompt, text in texts}
-
-
-def _over_tokens(values: Any, targets: Any) -> tuple[Any, Any]:
-    """The sum of values ``[batch, length]`` over the tokens, and the number of tokens: ``[batch]``.
-
-    Padding, the id 0, is no token.
-    """
-    import tensorflow as tf
-
-    is_token = tf.cast(_is_token(targets), values.dtype)
-    return tf.reduce_sum(values * is_token, axis=1), tf.reduce_sum(is_token, axis=1)
-
-
-def _is_token(targets: Any) -> Any:
-    return targets != 0
-
-
-def _nats(outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:
-    return _over_tokens(softmax.cross_entropy(outputs, targets, dtype), targets)
-
-
-def _correct(outputs: Any, targets: Any, dtype: Any) -> tuple[Any, Any]:
-    import tensorflow as tf
-
-    return _over_tokens(tf.cast(softmax.is_correct(outputs, targets), dtype), targets)
 
 
 LANGUAGE_MODEL = LanguageModel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from stagecraft.schemas import features as names
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
-from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
+from stagecraft.trainer_module.data.tasks.kinds.image_classification import files_signature
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest
@@ -44,6 +45,7 @@ class Segmentation(Task):
         """
         checks.whole("task.args.num_classes", num_classes, 2)
         self._classes = num_classes
+        self.example_gen_args = {"num_classes": num_classes}
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``input_shape``: height, width, channels; ``num_classes``."""
@@ -54,7 +56,7 @@ class Segmentation(Task):
         return {"input_shape": shape, "num_classes": self._classes}
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
-        """``image_shape``, ``image_encoded`` and ``num_classes``."""
+        """That of the picture, and ``num_classes``."""
         from stagecraft.trainer_module.data import labels
 
         return {**labels.picture(schema_path).config(), "num_classes": self._classes}
@@ -74,6 +76,10 @@ class Segmentation(Task):
 
         logits = tf.cast(outputs, tf.float32)
         return {"probabilities": tf.nn.softmax(logits), "mask": tf.argmax(logits, axis=-1)}
+
+    def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        """``serving_files``, if the pictures are files."""
+        return files_signature(served)
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Pictures and masks."""

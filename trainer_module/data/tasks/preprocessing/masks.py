@@ -19,7 +19,7 @@ def preprocessing_fn(
     Args:
         inputs: a batch of raw features: ``image`` and ``mask``, bytes ``[n]`` or ``[n, 1]``;
             ``id``. The mask is encoded like the image, with one channel: the class of each pixel.
-        custom_config: ``image_shape``, ``image_encoded``; ``num_classes``: of a pixel.
+        custom_config: of ``labels.Picture.config``; ``num_classes``: of a pixel.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``mask``, int64 ``[n, height, width]``;
@@ -34,9 +34,8 @@ def preprocessing_fn(
         (features.IMAGE, features.MASK, features.ID),
         "add it to the schema, as in schemas/sample_masks.pbtxt of Stagecraft",
     )
-    shape, encoded = custom_config["image_shape"], custom_config["image_encoded"]
-    pixels = preprocessing.decode(inputs[features.IMAGE], shape, encoded=encoded)
-    mask = preprocessing.decode(inputs[features.MASK], [*shape[:2], 1], encoded=encoded)[..., 0]
+    pixels = preprocessing.decode(inputs[features.IMAGE], custom_config)
+    mask = preprocessing.decode(inputs[features.MASK], custom_config, is_mask=True)[..., 0]
     # An error for a value that is no class; an assertion would also run in a request without mask.
     classes = tf.range(custom_config["num_classes"], dtype=tf.int64)
     return {

@@ -123,6 +123,14 @@ class Regression(Table):
         found._scaling = Scaling(mean + sum(rest), deviation)
         return found
 
+    _wide = "float64"  # dtype of predictions in their own unit
+
+    def in_float32(self) -> Self:
+        """A copy that rounds predictions to float32 already where it scales them."""
+        found = copy.copy(self)
+        found._wide = "float32"
+        return found
+
     def own_unit(self, outputs: Nest, targets: Nest) -> tuple[Nest, Nest]:
         """Predictions and labels, float64 where they were scaled."""
         import tensorflow as tf
@@ -132,7 +140,7 @@ class Regression(Table):
             return outputs, targets
 
         def unscaled(values: Any) -> Any:
-            return None if values is None else mean + deviation * tf.cast(values, tf.float64)
+            return None if values is None else mean + deviation * tf.cast(values, self._wide)
 
         return unscaled(outputs), unscaled(targets)
 
@@ -154,7 +162,7 @@ class Regression(Table):
 
         mean, deviation = self._scaling
         is_coarse = np.spacing(np.float32(abs(mean))) > deviation / _STEPS
-        return {"prediction": tf.cast(outputs[:, 0], tf.float64 if is_coarse else tf.float32)}
+        return {"prediction": tf.cast(outputs[:, 0], self._wide if is_coarse else tf.float32)}
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """``(prediction - label) ** 2``, both as :attr:`label_scale` makes them."""

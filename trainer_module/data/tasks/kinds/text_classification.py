@@ -1,0 +1,152 @@
+"""One of several classes from a text; without arguments, the sample of generated reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.common.errors import SettingError
+from stagecraft.schemas import features as names
+from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.tables.classifier import ClassWeights
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec
+from stagecraft.trainer_module.data.tasks.texts import sample
+from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagecraft.trainer_module.data.batch import Batch, Nest
+
+
+class TextClassification(Classification):
+    """Softmax cross entropy; the tokenizer of a preset of KerasHub is a part of Transform's graph.
+
+    The model's function is called with ``inputs``, names of int32 inputs ``[batch, length]``;
+    ``length``; ``vocabulary_size``; and ``outputs``, the number of classes.
+    """
+
+    name = "text_classification"
+    description = "one of several classes from a text, by a tokenizer of KerasHub"
+    train_defaults: Mapping[str, Any] = MappingProxyType(
+        {
+            "model": "keras_hub:TextClassifier",
+            "epochs": 3.0,
+            "batch_size": 32,
+            "eval_batch_size": 64,
+            "optimizer": "adamw",
+            "learning_rate": 5e-5,
+            "schedule": "one_cycle",
+            "clip_norm": 1.0,
+        }
+    )
+
+    def __init__(
+        self,
+        text: str | Sequence[str] = "",
+        label: str = "",
+        preset: str | None = None,
+        length: int = 128,
+        download: bool = False,
+        weight: str | None = None,
+        num_classes: int | None = None,
+        label_vocabulary: Sequence[str | int] | None = None,
+        class_weights: ClassWeights | None = None,
+    ):
+        """Names the columns; see :class:`Classification` for the label.
+
+        Args:
+            text: raw feature with the text; or several, which the preset joins.
+            preset: folder of a preset of KerasHub with a tokenizer; with ``download``, its name.
+            length: tokens of an example: a longer text is cut, a shorter one padded.
+            download: whether KerasHub may download the preset.
+
+        Raises:
+            SettingError: an argument is invalid, or texts have no preset.
+        """
+        self._is_sample = not text and preset is None
+        if self._is_sample:
+            text, label, label_vocabulary = "text", label or "label", sample.LABELS
+            length = min(length, 32)
+            self.schema_file = names.schema_file("reviews")
+        elif preset is None:
+            use = "a folder that save_to_preset of KerasHub wrote"
+            raise SettingError("task.args.preset", None, "is missing: texts need a tokenizer", use)
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        if not texts or not all(texts) or len({*texts}) < len(texts):
+            problem = "is not a column, or several different ones"
+            raise SettingError("task.args.text", text, problem, "the name of a column")
+        self.preset, self.preset_download = preset, download
+        self._tokens = Tokens(
+            "TextClassifierPreprocessor", length, preset, download, sample.bert_tokenizer
+        )
+        super().__init__(
+            {texts[0]: Texts(texts, self._tokens)},
+            label,
+            weight,
+            num_classes,
+            label_vocabulary,
+            class_weights,
+        )
+
+    def setting_of(self, feature: str) -> tuple[str, object]:
+        """``task.args.text``, or the label's setting."""
+        if feature in self._sources:
+            return "task.args.text", feature
+        return super().setting_of(feature)
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files of the tokenizer."""
+        return self._tokens.files
+
+    def sample(self) -> Iterable[Mapping[str, Any]] | None:
+        """Reviews, if there are no arguments."""
+        return sample.rows() if self._is_sample else None
+
+    knows_arguments = True
+
+    @property
+    def sample_arguments(self) -> ModelArguments:
+        """``inputs``, ``length``, ``vocabulary_size`` and ``outputs``; imports KerasHub."""
+        return {
+            "inputs": self._tokens.inputs,
+            "length": self._tokens.length,
+            "vocabulary_size": self._tokens.vocabulary_size,
+            "outputs": self._arguments["outputs"],
+        }
+
+    @sample_arguments.setter
+    def sample_arguments(self, value: ModelArguments) -> None:
+        """A table sets the arguments of its columns, which are none of texts."""
+
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """See :attr:`sample_arguments`."""
+        super().model_arguments(schema_path)
+        return self.sample_arguments
+
+    @property
+    def features(self) -> Sequence[str]:
+        """The inputs, the label and the weight."""
+        return (*self._tokens.inputs, *super().features)
+
+    def input_specs(self, arguments: ModelArguments) -> Nest:
+        """A dictionary: int32 ``[length]`` by name."""
+        return {name: Spec((arguments["length"],), "int32") for name in arguments["inputs"]}
+
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """Tokens as int32, as KerasHub declares them."""
+        import tensorflow as tf
+
+        inputs = {name: tf.cast(features[name], tf.int32) for name in self._tokens.inputs}
+        return super().batch(features, weights)._replace(inputs=inputs)
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest]:
+        """Random tokens and labels."""
+        return self._tokens.draw(count, draw), self.draw_labels(count, draw)
+
+
+TEXT_CLASSIFICATION = TextClassification()

@@ -1,0 +1,1 @@
+"""Texts whose tokens come from a tokenizer of KerasHub."""
