@@ -125,6 +125,29 @@ def refuse_comparators(schema: schema_pb2.Schema, file: str) -> None:
         )
 
 
+def check_representations(schema: schema_pb2.Schema, file: str, features: Iterable[str]) -> None:
+    """Refuses a group of tensor representations that lacks a feature: Transform would not have it.
+
+    Args:
+        file: the schema.
+        features: that Transform reads.
+
+    Raises:
+        UserError: as said.
+    """
+    for group in schema.tensor_representation_group.values():
+        for name in features:
+            if name not in group.tensor_representation:
+                use = f'tensor_representation {{ key: "{name}" value {{ … }} }}'
+                raise UserError(
+                    f"{file}: the tensor_representation_group has no feature {name!r}, so that "
+                    f"Transform could not read it; add {use}, or remove the group",
+                    file=file,
+                    record=name,
+                    suggestion=use,
+                )
+
+
 def _with_nested(given: Iterable[schema_pb2.Feature]) -> Iterator[schema_pb2.Feature]:
     for feature in given:
         yield feature

@@ -71,6 +71,8 @@ class Executor(base_executor.BaseExecutor):
         task = TaskSettings.model_validate_json(chosen).found if chosen else None
         if task is None:
             missing_features.check(schema_file, known, needs, "use the name of a feature")
+        else:
+            checks.check_representations(schema, schema_file, task.schema_features)
 
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}

@@ -2,9 +2,11 @@
 
 import pytest
 import tensorflow as tf
-from tensorflow_metadata.proto.v0 import statistics_pb2
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from stagecraft.components.anomaly_gate import values
+from stagecraft.common.errors import UserError
+from stagecraft.components.anomaly_gate import checks, values
 from stagecraft.components.example_gen.sample import to_example
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
@@ -93,3 +95,14 @@ def test_several_labels_in_another_task():
     task = registries.task("regression", {"features": {"x": "numeric"}, "label": "y"})
     [found] = task.mismatches({"x": Observed("FLOAT"), "y": Observed("FLOAT", most=2)})
     assert (found.setting, found.use) == ("task.args.label", "task.name: multi_label")
+
+
+def test_a_group_of_representations_has_all_features():
+    text = """tensor_representation_group { key: "" value {
+      tensor_representation { key: "x" value { varlen_sparse_tensor { column_name: "x" } } } } }"""
+    schema = text_format.Parse(text, schema_pb2.Schema())
+    checks.check_representations(schema, "schema.pbtxt", ["x"])
+    checks.check_representations(schema_pb2.Schema(), "schema.pbtxt", ["x", "y"])
+    with pytest.raises(UserError) as caught:
+        checks.check_representations(schema, "schema.pbtxt", ["x", "y"])
+    assert (caught.value.file, caught.value.record) == ("schema.pbtxt", "y")
