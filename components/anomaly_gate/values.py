@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -25,17 +26,24 @@ def mismatches(
     statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics],
     wanted: Sequence[ValueCheck],
 ) -> Iterator[Mismatch]:
-    """A mismatch for each check that values of a split fail.
+    """A mismatch for each check that values fail, with the first split that has such values.
 
     Args:
         files_of: TFRecords of each split.
         statistics: of each split, for the types of the features.
     """
-    for split, files in files_of.items():
-        types = {name_of(each): each.type for each in statistics[split].features}
-        for check in wanted:
-            if dtype := _DTYPES.get(types.get(check.feature, -1)):
-                yield from _of_split(split, files, check, dtype, statistics[split].num_examples)
+    types = {
+        split: {name_of(each): each.type for each in found.features}
+        for split, found in statistics.items()
+    }
+    for check in wanted:
+        found = (
+            mismatch
+            for split, files in files_of.items()
+            if (dtype := _DTYPES.get(types[split].get(check.feature, -1)))
+            for mismatch in _of_split(split, files, check, dtype, statistics[split].num_examples)
+        )
+        yield from itertools.islice(found, 1)
 
 
 def _of_split(

@@ -25,7 +25,8 @@ def found(tmp_path, features, rows, kind=TYPES.STRING, name="opened on"):
             writer.write(to_example({name: row}).SerializeToString())
     task = registries.task("regression", {"features": features, "label": "y"})
     checks = task.value_checks()
-    return [*values.mismatches({"train": [str(path)]}, {"train": statistics}, checks)]
+    files = {split: [str(path)] for split in ("train", "val")}
+    return [*values.mismatches(files, dict.fromkeys(files, statistics), checks)]
 
 
 def test_a_date_of_another_format(tmp_path):

@@ -60,7 +60,8 @@ def test_a_plan_names_what_stays_whole():
     model = hub_models.made(MODELS["DebertaV3"])
     plan = sc.plan(
         model,
-        sc.Parallel(strategy="grid", shards=2, virtual_devices=2),
+        sc.Parallel(strategy="grid", shards=2),
+        "2xT4-16GB",
         input_shape=hub_models.LENGTH,
     )
     (stage,) = plan.stages
