@@ -45,7 +45,7 @@ def stages(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
 
 
 def same_names(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
-    """Two layers of one name: their variables cannot be told apart by path."""
+    """Two layers of one name: their variables have one path."""
     images, hidden = keras.Input(input_shape), keras.Input([8])
     flat = keras.layers.Flatten()(images)
     return [
