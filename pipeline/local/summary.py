@@ -50,7 +50,7 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 def _of_examples(artifacts: Artifacts) -> str:
     counts = example_counts(artifacts)
     skipped = artifacts["examples"][0].get_int_custom_property(SKIPPED)
-    more = f", {skipped:,} files skipped" if skipped else ""
+    more = f", {skipped:,} file{'s' if skipped > 1 else ''} skipped" if skipped else ""
     return f"{sum(counts.values()):,} examples{more}" if counts else ""
 
 
