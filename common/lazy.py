@@ -116,3 +116,9 @@ def requirement(extra: str) -> str:
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
     return f"{wanted} @ {url}"
+
+
+def install(extra: str) -> str:
+    """The command that adds an extra to this installation."""
+    line = requirement(extra).removeprefix("# ")
+    return f"pip install {line if line.startswith('-e ') else shlex.quote(line)}"

@@ -73,8 +73,12 @@ FOUND = [
     if file != ROOT / "common" / "lazy.py"  # its command is tested with the error
 ]
 
-MORE = ("google-cloud-storage==3.0", "jupyterlab==4.0", "fsspec==2026.1", "s3fs==2026.1")
-"""Packages that lines name, and one of the stacks does not lock."""
+MORE = (
+    *("google-cloud-storage==3.0", "jupyterlab==4.0", "fsspec==2026.1", "s3fs==2026.1"),
+    *("safetensors==0.7", "keras-hub==0.21.1", "keras-hub==0.32.0"),
+    *("tensorflow-text==2.16.1", "tensorflow-text==2.21.1"),
+)
+"""Packages that lines or extras name, and one of the stacks does not lock."""
 
 
 def fake(folder: pathlib.Path, name: str, version: str, extras: tuple[str, ...] = ()) -> None:
@@ -223,6 +227,8 @@ def test_a_line_installs_what_it_means(
     assert (lazy.NAME in after) == bool(ours)
     if "kubeflow" in line or "requirements.txt" in line:
         assert {"kfp", "s3fs"} <= after
+    if "hub" in line:
+        assert "keras-hub" in after
 
 
 def test_the_other_project_is_what_its_name_installs(

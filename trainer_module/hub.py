@@ -17,14 +17,15 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from stagecraft.common import lazy
 from stagecraft.common.errors import SettingError, UserError, said
+
+EXTRA = "hub"
+"""Of this distribution, with KerasHub."""
 
 _PACKAGE = "keras_hub"
 _NAME = re.compile(r"keras_hub(?:\.models)?:(\w+)")
 _NO_MODEL = re.compile(r"(Preprocessor|Tokenizer|Converter)$")
-
-INSTALL = "pip install 'tfx-stagecraft[hub]'"
-"""Installs KerasHub."""
 
 CONFIG, TOKENIZER, CONVERTER = "config.json", "tokenizer.json", "image_converter.json"
 """Files of a preset: the backbone's configuration, the tokenizer's, the image converter's."""
@@ -52,7 +53,7 @@ def library(setting: str, value: object) -> Any:
         import keras_hub
     except Exception as error:  # ImportError, or what its own imports raise
         raise SettingError(
-            setting, value, f"needs KerasHub: {said(error)}", f"the command {INSTALL}"
+            setting, value, f"needs KerasHub: {said(error)}", f"the command {lazy.install(EXTRA)}"
         ) from error
     return keras_hub
 
@@ -82,7 +83,7 @@ def _names(model: str) -> list[str]:
             "train.model",
             model,
             "needs KerasHub, which is not installed",
-            f"the command {INSTALL}",
+            f"the command {lazy.install(EXTRA)}",
         )
     file = pathlib.Path(spec.submodule_search_locations[0], "models", "__init__.py")
     found = [

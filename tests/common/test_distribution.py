@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 from typing import Any
 
 import click.testing
@@ -116,3 +117,13 @@ def test_a_requirement_says_where_it_came_from(
         origin["url"] = origin["url"].format(tmp_path)
     site.add("tfx-stagecraft", "7.8", origin)
     assert lazy.requirement("kubeflow") == line.format(tmp_path)
+
+
+def test_a_command_adds_an_extra(site: Site, tmp_path: pathlib.Path) -> None:
+    wheel = tmp_path / "a b.whl"
+    wheel.touch()
+    url = wheel.as_uri()
+    site.add("tfx-stagecraft", "7.8", {"url": url})
+    assert shlex.split(lazy.install("hub")) == ["pip", "install", f"tfx-stagecraft[hub] @ {url}"]
+    wheel.unlink()
+    assert shlex.split(lazy.install("hub")) == ["pip", "install", f"tfx-stagecraft[hub] @ {url}"]
