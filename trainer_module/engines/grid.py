@@ -413,5 +413,5 @@ def _shares_blocks(parallel: ParallelSettings) -> bool:
     Not where XLA compiles a stage as a whole, or shards divide it; nor where a pass has its own
     ops, see ``replica_pipeline``.
     """
-    is_whole = parallel.jit or parallel.shards > 1 or parallel.timeline_step
+    is_whole = parallel.jit or parallel.shards > 1
     return not is_whole and not parallel.precision.startswith("mixed")

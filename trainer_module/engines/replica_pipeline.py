@@ -368,14 +368,13 @@ class ReplicaPipeline:
 def _shares_traces(parallel: ParallelSettings) -> bool:
     """Whether all passes through a stage share a function.
 
-    A timeline finds passes by the names of their ops, which would be alike. Shards that recompute
-    record gradients which a function does not see. TensorFlow folds other constants in a function
-    than in the graph of one device; 16 bits would make more of this than of the order of sums.
-    Recomputed activations have functions anyway.
+    Shards that recompute record gradients which a function does not see. TensorFlow folds other
+    constants in a function than in the graph of one device; 16 bits would make more of this than of
+    the order of sums. Recomputed activations have functions anyway.
     """
     several = parallel.microbatches * parallel.replicas > 1
     fits = parallel.shards == 1 if parallel.remat else not parallel.precision.startswith("mixed")
-    return several and fits and not parallel.timeline_step
+    return several and fits
 
 
 class _Sum:

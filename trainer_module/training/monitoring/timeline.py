@@ -4,7 +4,8 @@ TensorFlow's profiler records the begin and end of each op on the host, and on G
 not change. benchmarks/RESULTS.md has the cost of the recorded step. Ops are known by the name
 scopes in which the grid creates them
 (:data:`stagecraft.trainer_module.engines.stage_replica.SCOPE`): they show when each stage made
-which pass of the step.
+which pass of the step. If passes share a function, its ops have no such name; the copies of its
+inputs and results have one, and limit the pass.
 """
 
 from __future__ import annotations

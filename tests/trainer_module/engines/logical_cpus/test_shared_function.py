@@ -159,7 +159,6 @@ def _graph(engine: Any) -> Any:
     "other",
     [
         {"microbatches": 1},
-        {"timeline_step": 2},
         {"remat": True, "shards": 2},
         {"precision": "mixed_bfloat16"},
     ],
