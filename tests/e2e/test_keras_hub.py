@@ -124,6 +124,7 @@ def test_emulated_on_kubeflow(kind, parallel, tmp_path):
     ("file", "parameters"), [("gemma.yaml", 2_506_172_416), ("llama.yaml", 8_030_261_248)]
 )
 def test_a_plan_of_a_large_model_has_no_weights(file, parameters, tmp_path):
+    hub_presets.hub()
     page = ROOT / "docs" / "how-to" / "keras-hub.md"
     [text] = [found.text for found in snippets(page.read_text()) if found.title == file]
     (tmp_path / file).write_text(text)
