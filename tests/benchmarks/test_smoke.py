@@ -122,9 +122,9 @@ RUNS = {
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
 FULL = (
-    *("auto", "checkpoints", "data_size", "drill", "input_data", "pipeline_overhead", "remat"),
-    *("planner", "recipe", "shards", "soak", "stages", "step_start", "taxi", "training_loop"),
-    "workers",
+    *("auto", "checkpoints", "data_size", "drill", "first_step", "fit", "input_data", "planner"),
+    *("pipeline_overhead", "recipe", "remat", "shards", "soak", "stages", "step_start", "taxi"),
+    *("training_loop", "workers"),
 )
 """Ten seconds to two minutes each."""
 

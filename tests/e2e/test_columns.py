@@ -171,6 +171,7 @@ def test_sequence_examples(tmp_path):
     assert found.tolist() == [1, 0, 0]
 
 
+@pytest.mark.full
 def test_windows_over_a_time_series(tmp_path):
     draw = random.Random(0)
     with open(tmp_path / "sales.csv", "w", newline="") as stream:

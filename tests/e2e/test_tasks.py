@@ -171,7 +171,7 @@ def test_photos_of_any_kind_from_file_to_pushed_model(tmp_path):
     assert [name.decode() for name in found["class_name"].numpy()] == ["bright", "bright"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pictures_with_palette_masks_from_file_to_pushed_model(tmp_path):
     draw = np.random.default_rng(0)
     street = tmp_path / "street"

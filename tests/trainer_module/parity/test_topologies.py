@@ -77,14 +77,14 @@ def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
         return {(*training, row.topology): row for training, rows in found for row in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "optimizer", "topology"), PAIRS)
 def test_computes_what_one_device_computes(rows, model, optimizer, topology):
     row = rows[model, optimizer, topology]
     assert row.equal, row.reason
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_tolerance_leaves_room_and_no_more(rows):
     """Rounding is seen, and far below what is allowed for it: 1/10 at most."""
     ratios = {

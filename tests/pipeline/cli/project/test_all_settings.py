@@ -42,6 +42,7 @@ ALL = dict(leaves(PipelineSettings))
 
 
 MANY = {
+    "beam": pytest.mark.full,
     "parallel": pytest.mark.full,
     "parity": pytest.mark.full,
     "evaluate": pytest.mark.full,
