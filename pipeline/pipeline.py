@@ -116,8 +116,8 @@ def assemble(
     """Builds the TFX pipeline for settings.
 
     Args:
-        parameters: runtime parameters by flat name: ``data_source``, and settings of the training
-            such as ``train_epochs``.
+        parameters: runtime parameters by flat name: ``data_source``, ``data_span``, and settings of
+            the training such as ``train_epochs``.
         baseline_strategy: finds the model to compare a new one with. Only LatestBlessedBaseline
             takes the new model as its input.
 
@@ -129,7 +129,8 @@ def assemble(
     varied = dict(parameters or {})
     task, splits = settings.task.found, settings.data.splits
     source = varied.pop("data_source", settings.data.source)
-    example_gen = nodes.add(data.example_gen(settings, source))
+    span = varied.pop("data_span", settings.data.span)
+    example_gen = nodes.add(data.example_gen(settings, source, span))
     examples = example_gen.outputs["examples"]
 
     statistics_gen = nodes.add(

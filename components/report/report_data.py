@@ -175,6 +175,8 @@ class DataSummary:
     features: list[FeatureStatistics]
     anomalies: dict[str, list[str]] | None  # by split, a sentence each
     augmented: list[Augmented]
+    span: str = ""
+    """Name, version and number of files of the span of the examples; may be empty."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

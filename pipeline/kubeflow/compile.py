@@ -103,6 +103,8 @@ def defaults(settings: PipelineSettings) -> dict[str, Any]:
     training["train_epochs"] = float(training["train_epochs"])
     # The compiled schema has the names of the classes; the sample's differ.
     data = {} if settings.data.source == "sample" else {"data_source": settings.data.source}
+    if settings.data.has_spans:
+        data["data_span"] = settings.data.span
     return data | training
 
 

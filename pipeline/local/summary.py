@@ -25,7 +25,9 @@ from stagecraft.components.evaluator.evaluation import (
     short,
 )
 from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.content import SKIPPED
+from stagecraft.components.metadata import run_metadata
 from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
@@ -50,8 +52,10 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 def _of_examples(artifacts: Artifacts) -> str:
     counts = example_counts(artifacts)
     skipped = artifacts["examples"][0].get_int_custom_property(SKIPPED)
-    more = f", {skipped:,} files skipped" if skipped else ""
-    return f"{sum(counts.values()):,} examples{more}" if counts else ""
+    parts = [spans.words(span_of(artifacts))] if span_of(artifacts) else []
+    parts += [f"{sum(counts.values()):,} examples"] if counts else []
+    parts += [f"{skipped:,} files skipped"] if counts and skipped else []
+    return ", ".join(parts)
 
 
 def _of_trainer(artifacts: Artifacts) -> str:
@@ -114,6 +118,12 @@ def _best(model: Artifact, monitor: str) -> str:
         return f"val {monitor} {short(model.get_float_custom_property(f'val_{monitor}'))}"
     loss = short(model.get_float_custom_property("val_loss"))
     return f"val {monitor} {UNDEFINED} (undefined), best step by val loss {loss}"
+
+
+def span_of(artifacts: Artifacts) -> dict[str, int | str]:
+    """The span, from the ExampleGen's artifacts; empty if the data have no spans."""
+    properties = artifacts["examples"][0].mlmd_artifact.custom_properties
+    return spans.told(run_metadata.values(properties))
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:
@@ -186,6 +196,8 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if generator := nodes.example_gen(outputs):
         fields["examples"] = example_counts(outputs[generator])
+        if span := span_of(outputs[generator]):
+            fields["span"] = span
     if not fields["examples"] and "StatisticsGen" in outputs:
         fields["examples"] = _counted(outputs["StatisticsGen"])
     if "Trainer" in outputs and (recorded := timeline(outputs["Trainer"])):

@@ -131,7 +131,8 @@ def data_text(report: ReportData) -> str:
     if data is None:
         return "Unknown."
     counts = ", ".join(f"{number(split.examples)} {split.name}" for split in data.splits)
-    text = f"{data.source or 'The examples'}: {counts}."
+    source = data.source or "The examples"
+    text = f"{source}{f' ({data.span})' if data.span else ''}: {counts}."
     if data.anomalies is None:
         return text
     anomalies = [f"{split}: {each}" for split, found in data.anomalies.items() for each in found]
