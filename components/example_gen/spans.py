@@ -80,12 +80,12 @@ class Span(NamedTuple):
     name: str
     """For people: a date, or the number."""
 
-    def state(self) -> tuple[int | None, str]:
-        """The version, and a digest of names, sizes and times of all files."""
+    def state(self) -> str:
+        """A digest of names, sizes and times of all files."""
         digest = hashlib.sha256()
         for path in sorted(_all_files(self.paths)):
             digest.update(f"{path} {files.size(path)} {files.modified(path)}\n".encode())
-        return self.version, digest.hexdigest()
+        return digest.hexdigest()
 
     def properties(self) -> dict[str, int | str]:
         """Custom properties of its Examples, without the series."""
@@ -222,6 +222,57 @@ def series(properties: Mapping[str, Any]) -> str:
     """The digest :data:`SERIES` of an ExampleGen's execution properties, before it finds a span."""
     same = {name: str(value) for name, value in properties.items() if name != "range_config"}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
+
+
+def select(newest: Mapping[str, Any], others: Mapping[Any, Mapping[str, Any]]) -> list[Any]:
+    """Keys of the examples to train on besides the newest ones, the oldest span first.
+
+    Args:
+        newest: custom properties of the examples of this run.
+        others: custom properties of examples whose span is in the window, by a key that grows.
+    """
+    best: dict[int, tuple[int, Any]] = {}
+    for key, properties in others.items():
+        span = int(properties[SPAN])
+        same = properties.get(SERIES) == newest.get(SERIES)
+        if same and span != int(newest[SPAN]):
+            rank = int(properties.get(VERSION, 0)), key
+            best[span] = max(best.get(span, rank), rank)
+    return [best[span][1] for span in sorted(best)]
+
+
+class Window(NamedTuple):
+    """The spans that a model is trained on."""
+
+    names: tuple[str, ...]
+    """Of the spans, the newest last."""
+
+    missing: tuple[str, ...]
+    """Spans in the window that are not there."""
+
+    def words(self) -> str:
+        """For people: ``3 spans, 5 to 7`` or ``2 of 3 spans: 5, 7; without 6``."""
+        asked = len(self.names) + len(self.missing)
+        if not self.missing:
+            several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
+            return several if asked > 1 else f"1 span, {self.names[0]}"
+        return (
+            f"{len(self.names)} of {asked} spans: {', '.join(self.names)}; without "
+            f"{', '.join(self.missing)}"
+        )
+
+
+def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
+    """The window of the spans that were read.
+
+    Args:
+        read: results of :func:`told`, the newest last.
+    """
+    last = int(read[-1]["span"])
+    there = {int(each["span"]): str(each["name"]) for each in read}
+    pattern = "{SPAN}" if str(read[-1]["name"]) == str(last) else "{YYYY}"
+    missing = (each for each in range(last - size + 1, last) if each not in there)
+    return Window(tuple(there.values()), tuple(name_of(each, pattern) for each in missing))
 
 
 def _newest_first(patterns: Sequence[str], number: int | None) -> Iterator[Span]:

@@ -52,10 +52,18 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 def _of_examples(artifacts: Artifacts) -> str:
     counts = example_counts(artifacts)
     skipped = artifacts["examples"][0].get_int_custom_property(SKIPPED)
-    parts = [spans.words(span_of(artifacts))] if span_of(artifacts) else []
+    parts = [spans.words(told) for told in spans_of(artifacts)]
     parts += [f"{sum(counts.values()):,} examples"] if counts else []
     parts += [f"{skipped:,} files skipped"] if counts and skipped else []
     return ", ".join(parts)
+
+
+def _of_window(artifacts: Artifacts) -> str:
+    read = spans_of(artifacts)
+    if not read:
+        return ""
+    oldest, newest = int(read[0]["span"]), int(read[-1]["span"])
+    return spans.window(read, newest - oldest + 1).words()
 
 
 def _of_trainer(artifacts: Artifacts) -> str:
@@ -102,6 +110,7 @@ FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
     EXAMPLE_GEN: _of_examples,
     ANY_EXAMPLE_GEN: _of_examples,
     "AnomalyGate": _of_anomaly_gate,
+    nodes.WINDOW: _of_window,
     "ParityGate": lambda artifacts: artifacts["report"][0].get_string_custom_property("verdict"),
     nodes.TRAINER: _of_trainer,
     nodes.BASELINE: lambda artifacts: f"model {artifacts['model'][0].id}",
@@ -120,10 +129,10 @@ def _best(model: Artifact, monitor: str) -> str:
     return f"val {monitor} {UNDEFINED} (undefined), best step by val loss {loss}"
 
 
-def span_of(artifacts: Artifacts) -> dict[str, int | str]:
-    """The span, from the ExampleGen's artifacts; empty if the data have no spans."""
-    properties = artifacts["examples"][0].mlmd_artifact.custom_properties
-    return spans.told(run_metadata.values(properties))
+def spans_of(artifacts: Artifacts) -> list[dict[str, int | str]]:
+    """The spans, from artifacts of examples; empty if the data have no spans."""
+    properties = (each.mlmd_artifact.custom_properties for each in artifacts["examples"])
+    return [told for each in properties if (told := spans.told(run_metadata.values(each)))]
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:
@@ -196,8 +205,10 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if generator := nodes.example_gen(outputs):
         fields["examples"] = example_counts(outputs[generator])
-        if span := span_of(outputs[generator]):
-            fields["span"] = span
+        if read := spans_of(outputs[generator]):
+            fields["span"] = read[0]
+    if nodes.WINDOW in outputs and (read := spans_of(outputs[nodes.WINDOW])):
+        fields["window"] = read
     if not fields["examples"] and "StatisticsGen" in outputs:
         fields["examples"] = _counted(outputs["StatisticsGen"])
     if "Trainer" in outputs and (recorded := timeline(outputs["Trainer"])):

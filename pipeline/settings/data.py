@@ -50,6 +50,11 @@ class DataSettings(Settings):
         description="the span of source to read: latest, a number, or a date such as 2026-11-27; "
         "always in its newest version",
     )
+    window: PositiveInt = Field(
+        1,
+        description="number of spans to train on: the one to read, and those before it that "
+        "earlier runs read; only the one to read is evaluated",
+    )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
         "fine", description="which of CIFAR-100's two labels to learn"
@@ -140,7 +145,11 @@ class DataSettings(Settings):
             spans.check(self.source)
         if not self.has_spans:
             use = "data.source: FOLDER/{SPAN}, or FOLDER/{YYYY}-{MM}-{DD}"
-            self._refuse_changed(("span",), "needs a source with spans", use)
+            self._refuse_changed(("span", "window"), "needs a source with spans", use)
+        if self.window > 1 and self.infer_schema:
+            problem = "needs one schema for all spans, but data.infer_schema infers one from each"
+            use = "data.schema_file, a file that 'stagecraft schema' writes"
+            raise SettingError("data.window", self.window, problem, use)
         return self
 
     @property

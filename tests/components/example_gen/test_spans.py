@@ -34,9 +34,7 @@ def test_the_newest_span_and_version_are_those_of_tfx(tmp_path, pattern, names):
 
     make(tmp_path, *names)
     split = example_gen_pb2.Input.Split(name="all", pattern=pattern)
-    _, number, version = utils.calculate_splits_fingerprint_span_and_version(
-        str(tmp_path), [split]
-    )
+    _, number, version = utils.calculate_splits_fingerprint_span_and_version(str(tmp_path), [split])
     found = spans.find([f"{tmp_path}/{pattern}"])
     assert (found.number, found.version) == (number, version)
     assert found.patterns == (f"{tmp_path}/{split.pattern}",)
@@ -85,9 +83,8 @@ def test_the_state_of_a_span_changes_with_its_files(tmp_path):
     assert spans.find(pattern).state() == first
     make(tmp_path, "1/v1/b")
     second = spans.find(pattern).state()
-    assert second != first and second[0] == 1
     make(tmp_path, "1/v2/a")
-    assert spans.find(pattern).state()[0] == 2
+    assert len({first, second, spans.find(pattern).state()}) == 3
 
 
 @pytest.mark.parametrize(
