@@ -99,10 +99,11 @@ def told(properties: Mapping[str, Any]) -> dict[str, int | str]:
 
     Empty without spans; then TFX's drivers set the span 0.
     """
-    names = {"span": SPAN, "name": NAME, "version": VERSION, "files": FILES}
     if not properties.get(NAME):
         return {}
-    return {name: properties[key] for name, key in names.items() if key in properties}
+    numbers = {"span": SPAN, "version": VERSION, "files": FILES}  # doubles on Kubeflow
+    found = {name: int(properties[key]) for name, key in numbers.items() if key in properties}
+    return {**found, "name": str(properties[NAME])}
 
 
 def words(told: Mapping[str, int | str]) -> str:

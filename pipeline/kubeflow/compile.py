@@ -76,6 +76,9 @@ def compile_pipeline(
 def check(settings: PipelineSettings) -> None:
     """Refuses a training that the Trainer's step cannot run."""
     preflight.check(settings)
+    if settings.data.window > 1 and settings.transform.materialize:
+        problem = "gives Kubeflow one artifact for each span of data.window, and it passes on one"
+        raise SettingError("transform.materialize", True, problem, "transform.materialize: false")
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.devices_per_worker
     remote = capabilities(parallel.strategy).remote_devices

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 import yaml
@@ -94,14 +94,16 @@ class SpanRuns:
         metadata_db = layout.metadata_db(self.output)
         if not metadata_db.exists():
             return None
-        wanted, state = _settings(changes_as_yaml(self.of(span))), span.state()
-        known = nodes.of(self.settings)
+        known, state = nodes.of(self.settings), span.state()
+        is_whole = nodes.between(nodes.TRAINER, known, None, to_node)
+        sections = None if is_whole else ("data", "task")
+        wanted = _settings(changes_as_yaml(self.of(span)), sections)
         needed = {each for each in known if nodes.between(each, known, None, to_node)}
         store = file.open_store(metadata_db)
         for context in run_metadata.run_contexts(metadata_db):
             run = RunMetadata(store, context)
             notes = run.notes
-            if notes.span_state != state or _settings(notes.settings) != wanted:
+            if notes.span_state != state or _settings(notes.settings, sections) != wanted:
                 continue
             complete = {each.name for each in component_runs.read(run) if each.state in _COMPLETE}
             if needed <= complete:
@@ -137,10 +139,14 @@ class SpanRuns:
         return supervise(spec, log, on_event)
 
 
-def _settings(text: str) -> dict[str, object]:
-    """Settings in YAML without ``data.span``: the state of the files tells the span."""
+def _settings(text: str, sections: Sequence[str] | None) -> dict[str, object]:
+    """Settings in YAML without ``data.span``: the state of the files tells the span.
+
+    Args:
+        sections: those that count; None: all.
+    """
     tree: dict[str, object] = yaml.safe_load(text or "{}") or {}
     data = tree.get("data")
     if isinstance(data, dict):
         data.pop("span", None)
-    return tree
+    return {name: each for name, each in tree.items() if sections is None or name in sections}
