@@ -31,9 +31,7 @@ class SpanWindow(ResolverStrategy):
             strategy_class=SpanWindow,
             config={"size": 7},
             newest=example_gen.outputs["examples"],
-            examples=tfx.dsl.Channel(
-                type=standard_artifacts.Examples, producer_component_id=example_gen.id
-            ),
+            examples=tfx.dsl.Channel(type=standard_artifacts.Examples),
             anomalies=tfx.dsl.Channel(
                 type=standard_artifacts.ExampleAnomalies, producer_component_id=gate.id
             ),
@@ -61,7 +59,8 @@ class SpanWindow(ResolverStrategy):
                 start_span_number=max(0, last - self._size + 1), end_span_number=last
             )
         )
-        named = [each for each in input_dict["examples"] if spans.SPAN in _properties(each)]
+        # Others, such as those of Transform, have no span, which TFX's strategy does not allow.
+        named = [each for each in input_dict["examples"] if spans.SERIES in _properties(each)]
         found = SpanRangeStrategy(span_range).resolve_artifacts(store, {"examples": named})
         by_id = {each.id: each for each in (found or {}).get("examples", ()) if each.id in checked}
         chosen = spans.select(

@@ -278,11 +278,8 @@ def _window(size: int, example_gen: BaseNode, gate: BaseNode) -> BaseNode:
         strategy_class=SpanWindow,
         config={"size": size},
         newest=example_gen.outputs["examples"],
-        examples=Channel(
-            type=standard_artifacts.Examples,
-            producer_component_id=example_gen.id,
-            output_key="examples",
-        ),
+        # TFX confuses two channels of one producer.
+        examples=Channel(type=standard_artifacts.Examples),
         anomalies=Channel(
             type=standard_artifacts.ExampleAnomalies,
             producer_component_id=gate.id,

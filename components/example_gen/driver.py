@@ -90,8 +90,10 @@ def located(properties: Mapping[str, Any]) -> tuple[dict[str, Any], Span | None]
     given = str(properties["source"])
     if not spans.has(given):
         return dict(properties), None
-    wanted = properties.get(spans.SPAN, properties.get(RANGE, spans.LATEST))
-    span = spans.find([os.path.expanduser(given)], str(wanted))
+    wanted = str(properties.get(RANGE, spans.LATEST))
+    if spans.SPAN in properties:
+        wanted = str(int(properties[spans.SPAN]))
+    span = spans.find([os.path.expanduser(given)], wanted)
     path = span.paths[0] if len(span.paths) == 1 else None
     if given.endswith("/*"):
         path = os.path.dirname(span.patterns[0])

@@ -89,7 +89,7 @@ def run(tmp_path: pathlib.Path) -> Run:
             strategy_class=SpanWindow,
             config={"size": 3},
             newest=gen.outputs["examples"],
-            examples=Channel(type=Examples, producer_component_id=gen.id, output_key="examples"),
+            examples=Channel(type=Examples),
             anomalies=Channel(
                 type=Anomalies, producer_component_id=gate.id, output_key="anomalies"
             ),

@@ -82,8 +82,8 @@ def test_it_compiles(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
     assert inputs["data_source"]["defaultValue"] == source
     tasks = spec["root"]["dag"]["tasks"]
     chosen = {"componentInputParameter": "data_span"}
-    for step in ("ExampleGen", "ExampleGen-inputs"):
-        assert tasks[step]["inputs"]["parameters"]["range_config"] == chosen
+    assert tasks["ExampleGen-inputs"]["inputs"]["parameters"]["range_config"] == chosen
+    assert "range_config" not in tasks["ExampleGen"]["inputs"]["parameters"]
     window = {"taskOutputParameter": {"outputParameterKey": "examples", "producerTask": "Window"}}
     for step in ("Transform", "Trainer"):
         assert tasks[step]["inputs"]["parameters"]["examples"] == window

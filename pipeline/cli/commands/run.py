@@ -150,7 +150,7 @@ def run(
     settings = options.load_settings(config, asked["overrides"], data)
     if span_range is not None:
         _check_alone({"--from": from_node, "--fresh": fresh})
-    _check(settings, from_node, to_node)
+    _check(settings, from_node, to_node, data=span_range is None)
     output = output or pathlib.Path("runs") / settings.name
     check_output(settings, output)
     if span_range is not None:
@@ -301,8 +301,14 @@ def _resume_command(asked: dict[str, Any], state: RunState) -> str:
     return run_command(**asked)
 
 
-def _check(settings: PipelineSettings, from_node: str | None, to_node: str | None) -> None:
-    """Refuses everything that can be refused before anything starts."""
+def _check(
+    settings: PipelineSettings, from_node: str | None, to_node: str | None, *, data: bool
+) -> None:
+    """Refuses everything that can be refused before anything starts.
+
+    Args:
+        data: whether to look at the data, too.
+    """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.local import nodes
     from stagecraft.trainer_module.parallel import cluster
@@ -311,7 +317,7 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
     nodes.check([name for name in (from_node, to_node) if name], all_nodes)
     if from_node and to_node:
         nodes.check_order(from_node, to_node, all_nodes)
-    if nodes.between(all_nodes[0], all_nodes, from_node, to_node):
+    if data and nodes.between(all_nodes[0], all_nodes, from_node, to_node):
         early_checks.check_data(settings)
     settings.beam.check_files()
     early_checks.check_files(settings)

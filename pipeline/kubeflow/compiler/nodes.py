@@ -23,6 +23,7 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
 from tfx.types.standard_artifacts import Examples, Model
+from tfx.types.standard_component_specs import RANGE_CONFIG_KEY
 from tfx.utils import name_utils
 
 from stagecraft.common.errors import UserError
@@ -253,6 +254,10 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
+    chosen = specs.inputs(step, "parameters").get(RANGE_CONFIG_KEY, {})
+    if "componentInputParameter" in chosen:  # the cache key has the span, not how it was chosen
+        del specs.inputs(step, "parameters")[RANGE_CONFIG_KEY]
+        del specs.parameters(step)[RANGE_CONFIG_KEY]
     specs.parameters(step)[specs.DRIVER_OUTPUT] = {"parameterType": "STRING"}
     specs.inputs(step, "parameters")[specs.DRIVER_OUTPUT] = specs.from_task(
         name, specs.DRIVER_OUTPUT
