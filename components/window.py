@@ -38,7 +38,8 @@ class SpanWindow(ResolverStrategy):
         ).with_id("Window")
         window.add_upstream_node(gate)
 
-    Its output ``examples`` has an artifact for each span, the newest last.
+    Its output ``examples`` has an artifact for each span. TFX passes them on by their IDs, so their
+    order is that in which they were read.
     """
 
     def __init__(self, size: int):

@@ -106,6 +106,12 @@ def told(properties: Mapping[str, Any]) -> dict[str, int | str]:
     return {**found, "name": str(properties[NAME])}
 
 
+def told_of(examples: Iterable[Mapping[str, Any]]) -> list[dict[str, int | str]]:
+    """:func:`told` of several Examples that have spans, the newest last."""
+    found = (told(properties) for properties in examples)
+    return sorted(filter(None, found), key=lambda each: int(each["span"]))
+
+
 def words(told: Mapping[str, int | str]) -> str:
     """The result of :func:`told` for people: ``span 7, version 2, 3 files``; may be empty."""
     if not told:

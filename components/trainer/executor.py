@@ -101,7 +101,8 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
-            if read := [told for each in input_dict["examples"] if (told := _span(each))]:
+            given = (each.mlmd_artifact.custom_properties for each in input_dict["examples"])
+            if read := spans.told_of(map(run_metadata.values, given)):
                 record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)
@@ -127,11 +128,6 @@ class Executor(GenericExecutor):
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
-
-
-def _span(examples: types.Artifact) -> dict[str, int | str]:
-    """The span of examples; empty if they have none."""
-    return spans.told(run_metadata.values(examples.mlmd_artifact.custom_properties))
 
 
 def _found(input_dict: Artifacts) -> dict[str, Any] | None:

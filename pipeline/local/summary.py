@@ -130,9 +130,9 @@ def _best(model: Artifact, monitor: str) -> str:
 
 
 def spans_of(artifacts: Artifacts) -> list[dict[str, int | str]]:
-    """The spans, from artifacts of examples; empty if the data have no spans."""
+    """The spans, from artifacts of examples, the newest last; empty if the data have no spans."""
     properties = (each.mlmd_artifact.custom_properties for each in artifacts["examples"])
-    return [told for each in properties if (told := spans.told(run_metadata.values(each)))]
+    return spans.told_of(map(run_metadata.values, properties))
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:

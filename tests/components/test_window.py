@@ -62,8 +62,9 @@ def StandInTrainer(
     examples: InputArtifact[list[Examples]], model: OutputArtifact[standard_artifacts.Model]
 ) -> None:
     """Notes its examples."""
-    read = [f"{each.get_int_custom_property('span')}" for each in examples]
-    rows = [(pathlib.Path(each.uri) / "rows").read_text() for each in examples]
+    ordered = sorted(examples, key=lambda each: each.get_int_custom_property("span"))
+    read = [f"{each.get_int_custom_property('span')}" for each in ordered]
+    rows = [(pathlib.Path(each.uri) / "rows").read_text() for each in ordered]
     model.set_string_custom_property("spans", " ".join(read))
     model.set_string_custom_property("rows", " ".join(rows))
 
