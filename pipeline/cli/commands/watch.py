@@ -158,11 +158,12 @@ class _Watch:
         due = []
         for span in recent:
             whole = span.number >= newest
-            key, state = (span.number, whole), states[span.number]
-            if seen.get(span.number) != state or self._ended.get(key) == state:
+            state = states[span.number]
+            ended = {self._ended.get((span.number, each)) for each in {True, whole}}
+            if seen.get(span.number) != state or state in ended:
                 continue
             if self._runs.completed(span, None if whole else GATE):
-                self._ended[key] = state
+                self._ended[span.number, whole] = state
             else:
                 due.append((span, whole))
         return due
