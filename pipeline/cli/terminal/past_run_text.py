@@ -26,7 +26,8 @@ def state(run: PastRun) -> str:
 
 def data(run: PastRun) -> str:
     """The data: source, span, first digits of its SHA-256, and number of examples."""
-    source = os.path.basename(run.source.rstrip("/"))
+    folder = spans.base(run.source) if spans.has(run.source) else run.source
+    source = os.path.basename(folder.rstrip("/"))
     count = f"{sum(run.examples.values()):,}" if run.examples else ""
     words = (source, spans.words(run.span), run.fingerprint[:8], count)
     return " ".join(word for word in words if word)
