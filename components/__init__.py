@@ -62,6 +62,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.pusher.component import Pusher as Pusher
     from stagecraft.components.report.component import TrainingReport as TrainingReport
     from stagecraft.components.trainer.component import Trainer as Trainer
+    from stagecraft.components.window import SpanWindow as SpanWindow
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation as Evaluation
     from stagecraft.trainer_module.data import input_data as input_data
     from stagecraft.trainer_module.models.registry import build as build_model

@@ -38,18 +38,25 @@ def example_gen_of(
     return example_gen(settings, settings.data.source if source is None else source)
 
 
-def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
+def example_gen(settings: PipelineSettings, source: Any, span: Any = None) -> BaseComponent:
     """The component that makes the examples.
 
     Args:
         source: ``data.source``, or a runtime parameter in its place.
+        span: a runtime parameter in place of ``data.span``.
     """
     data, task = settings.data, settings.task
+    span = data.span if span is None else span
     generator = data.generator(task.found)
     if generator in ("task", "folder"):
         path = IMAGE_FOLDER if generator == "folder" else task.found.example_gen
         kind = pkgutil.resolve_name(path)
-        values = {**data.model_dump(), "source": source, "dataset": data.dataset_name}
+        values = {
+            **data.model_dump(),
+            "source": source,
+            "dataset": data.dataset_name,
+            "span": span,
+        }
         known = inspect.signature(kind).parameters
         own: BaseComponent = kind(
             **{name: value for name, value in values.items() if name in known},
@@ -63,7 +70,9 @@ def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
         assert data.example_gen is not None, "it is named"
         if isinstance(source, str):
             source = None if source == "sample" else os.path.expanduser(source)
-        component = named.make(data.example_gen, data.example_gen_args, source, output_config(data))
+        component = named.make(
+            data.example_gen, data.example_gen_args, source, output_config(data), span
+        )
         return component.with_id(ANY_EXAMPLE_GEN)
     return Cifar10ExampleGen(
         source=source,
@@ -73,6 +82,7 @@ def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
         sample_train=data.sample_train,
         sample_test=data.sample_test,
         cache_dir=data.cache_dir,
+        span=span,
     )
 
 

@@ -28,6 +28,7 @@ from stagecraft.components import (
     LatestBlessedBaseline,
     ParityGate,
     Pusher,
+    SpanWindow,
     Trainer,
     TrainingReport,
 )
@@ -38,6 +39,7 @@ from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout, ownership
+from stagecraft.pipeline.local.nodes import WINDOW
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.trainer_module.models import registry
 
@@ -116,8 +118,8 @@ def assemble(
     """Builds the TFX pipeline for settings.
 
     Args:
-        parameters: runtime parameters by flat name: ``data_source``, and settings of the training
-            such as ``train_epochs``.
+        parameters: runtime parameters by flat name: ``data_source``, ``data_span``, and settings of
+            the training such as ``train_epochs``.
         baseline_strategy: finds the model to compare a new one with. Only LatestBlessedBaseline
             takes the new model as its input.
 
@@ -129,7 +131,8 @@ def assemble(
     varied = dict(parameters or {})
     task, splits = settings.task.found, settings.data.splits
     source = varied.pop("data_source", settings.data.source)
-    example_gen = nodes.add(data.example_gen(settings, source))
+    span = varied.pop("data_span", settings.data.span)
+    example_gen = nodes.add(data.example_gen(settings, source, span))
     examples = example_gen.outputs["examples"]
 
     statistics_gen = nodes.add(
@@ -162,11 +165,16 @@ def assemble(
     )
 
     train_split, val_split, eval_split = splits
-    transform = nodes.add(_transform(settings, examples, schema))
+    window = examples
+    if settings.data.window > 1:
+        window = nodes.add(_window(settings.data.window, example_gen, anomaly_gate)).outputs[
+            "examples"
+        ]
+    transform = nodes.add(_transform(settings, window, schema))
     transform.add_upstream_node(anomaly_gate)
 
     training_examples = (
-        transform.outputs["transformed_examples"] if settings.transform.materialize else examples
+        transform.outputs["transformed_examples"] if settings.transform.materialize else window
     )
     arguments = model_arguments.find(settings)
     gates: list[BaseNode] = []
@@ -262,6 +270,24 @@ def assemble(
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,
     )
+
+
+def _window(size: int, example_gen: BaseNode, gate: BaseNode) -> BaseNode:
+    """Finds the examples of earlier spans that the gate passed."""
+    node = Resolver(
+        strategy_class=SpanWindow,
+        config={"size": size},
+        newest=example_gen.outputs["examples"],
+        # TFX confuses two channels of one producer.
+        examples=Channel(type=standard_artifacts.Examples),
+        anomalies=Channel(
+            type=standard_artifacts.ExampleAnomalies,
+            producer_component_id=gate.id,
+            output_key="anomalies",
+        ),
+    ).with_id(WINDOW)
+    node.add_upstream_node(gate)
+    return node
 
 
 def _transform(settings: PipelineSettings, examples: Channel, schema: Channel) -> BaseNode:

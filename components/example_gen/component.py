@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import driver, executor
+from stagecraft.components.example_gen import driver, executor, spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas.features import DATASETS
@@ -26,6 +28,7 @@ class Cifar10ExampleGenSpec(types.ComponentSpec):
         "sample_test": ExecutionParameter(type=int),
         "cache_dir": ExecutionParameter(type=str),
         "code_fingerprint": ExecutionParameter(type=str),
+        driver.RANGE: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}
     OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
@@ -59,6 +62,7 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
         sample_train: int = 5_000,
         sample_test: int = 1_000,
         cache_dir: str = "~/.cache/stagecraft",
+        span: Any = spans.LATEST,
     ) -> None:
         """Configures the source.
 
@@ -72,6 +76,7 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
           sample_train: images in the sample's train part.
           sample_test: images in the sample's test part.
           cache_dir: folder of downloads.
+          span: of a ``source`` with words such as ``{SPAN}``: ``latest``, a number, or a date.
 
         Raises:
           SettingError: an argument is invalid.
@@ -95,5 +100,6 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
                 cache_dir=cache_dir,
                 code_fingerprint=code_fingerprint("stagecraft.components.example_gen.executor"),
                 examples=types.Channel(type=standard_artifacts.Examples),
+                **driver.choice(span),
             )
         )

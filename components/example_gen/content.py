@@ -46,6 +46,10 @@ class Source(abc.ABC):
     def fingerprint(self) -> str:
         """SHA-256 of the content, hexadecimal."""
 
+    def in_common(self) -> str:
+        """Facts that must be the same in all spans that a model trains on, such as class names."""
+        return ""
+
     @abc.abstractmethod
     def content(self, folder: str, progress: Progress) -> Content:
         """Reads the source, with a new folder for files that Beam workers read."""

@@ -155,7 +155,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             with _unwritable_is_a_user_error(examples.uri):
                 for folder in (*folders.values(), scratch):
                     _remove(folder)  # left by a killed attempt of this execution
-                resolved = self.resolve(exec_properties)
+                resolved = self.resolve(driver.located(exec_properties)[0])
                 plan = Plan(
                     _read(resolved, exec_properties, scratch),
                     val_fraction=float(exec_properties["val_fraction"]),

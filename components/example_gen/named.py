@@ -12,12 +12,14 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from tfx.components import CsvExampleGen, ImportExampleGen
+from tfx.components.example_gen.driver import FileBasedDriver
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
-from tfx.proto import example_gen_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2
 
 from stagecraft.common.errors import SettingError, said
+from stagecraft.components.example_gen import file_driver, spans
 from stagecraft.components.example_gen.kinds import avro, checked_csv, parquet, sequences
 from stagecraft.components.example_gen.sample import fingerprint
 
@@ -41,7 +43,11 @@ _ENUMS = {
 
 
 def make(
-    path: str, arguments: Mapping[str, Any], source: Any, splits: example_gen_pb2.Output
+    path: str,
+    arguments: Mapping[str, Any],
+    source: Any,
+    splits: example_gen_pb2.Output,
+    span: Any = spans.LATEST,
 ) -> BaseComponent:
     """The component.
 
@@ -50,9 +56,11 @@ def make(
         arguments: of its constructor. A mapping becomes the proto that the component takes, a name
             the value of an enum, and ``custom_executor_spec`` is the dotted path of an executor.
         source: ``source`` or ``input_base``, if the class takes one and ``arguments`` have none.
-            As ``input_base``, it is a folder, or the only file of a folder. None: there is none.
+            As ``input_base``, it is a folder, the only file of a folder, or a pattern of spans.
+            None: there is none.
         splits: ``output_config``, if the class takes it and ``arguments`` have neither it nor the
             splits of ``input_config``.
+        span: ``range_config``: ``latest``, a number, a date, or a runtime parameter.
 
     Raises:
         SettingError: there is no such class, or it does not take the arguments.
@@ -75,6 +83,9 @@ def make(
     if "output_config" in known and len(_splits(given)) < 2:
         given.setdefault("output_config", splits)
     _check_splits(given, [split.name for split in splits.split_config.splits])
+    has_spans = any(map(spans.has, [_text(source), *(each.pattern for each in _splits(given))]))
+    if has_spans and "range_config" in known:
+        given |= _ranged(span, given)
     if _EXECUTOR in given and _CONFIG in known:
         # TFX's cache key has the name of an executor, not its code.
         executor = given[_EXECUTOR].executor_class
@@ -85,6 +96,8 @@ def make(
         raise SettingError(
             ARGUMENTS, dict(arguments), f"is refused by {path}: {said(error)}"
         ) from error
+    if has_spans and component.driver_class is FileBasedDriver:
+        component.driver_class = file_driver.FileDriver
     if "examples" not in component.outputs:
         raise SettingError(
             CLASS,
@@ -106,6 +119,22 @@ def _located(kind: Any, name: str, source: Any, given: Mapping[str, Any]) -> dic
     folder, pattern = os.path.split(os.path.abspath(source))
     split = example_gen_pb2.Input.Split(name="single_split", pattern=pattern)
     return {"input_base": folder, "input_config": example_gen_pb2.Input(splits=[split])}
+
+
+def _text(source: Any) -> Any:
+    """A source; of a runtime parameter, its default."""
+    return getattr(source, "default", source)
+
+
+def _ranged(span: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The argument ``range_config`` that chooses a span."""
+    if span == spans.LATEST or "range_config" in given:
+        return {}
+    if not isinstance(span, str):
+        return {"range_config": span}
+    number = spans.number_of(span)
+    fixed = range_config_pb2.StaticRange(start_span_number=number, end_span_number=number)
+    return {"range_config": range_config_pb2.RangeConfig(static_range=fixed)}
 
 
 def _splits(given: Mapping[str, Any]) -> list[Any]:

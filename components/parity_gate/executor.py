@@ -81,10 +81,12 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _files(input_dict: Artifacts, split: str) -> list[str]:
-    (examples,) = input_dict["examples"]
-    if split not in artifact_utils.decode_split_names(examples.split_names):
-        raise UserError(f"{examples.uri}: the examples have no split {split!r}", file=examples.uri)
-    return [os.path.join(artifact_utils.get_split_uri([examples], split), "*")]
+    for examples in input_dict["examples"]:
+        if split not in artifact_utils.decode_split_names(examples.split_names):
+            problem = f"the examples have no split {split!r}"
+            raise UserError(f"{examples.uri}: {problem}", file=examples.uri)
+    folders = artifact_utils.get_split_uris(input_dict["examples"], split)
+    return [os.path.join(folder, "*") for folder in folders]
 
 
 def _save_batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -21,6 +22,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import component_runs, manifest
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
@@ -95,6 +97,8 @@ def collect(
     picture = labels.picture(schema_path) if schema_path else labels.Picture()
     sections = task.report_sections if task else ()
     data, pixels, files = data_summary.read(artifacts, names, trained, ids, sections, picture)
+    if data and trained:
+        data = dataclasses.replace(data, window=_window(settings, trained))
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -244,6 +248,13 @@ def _shown(value: str | int | float) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.6g}"
     return secrets.redact(str(value))
+
+
+def _window(settings: str, trained: Training) -> str:
+    """The spans that the model is trained on, if the settings have a window of several."""
+    size = (((yaml.safe_load(settings) or {}) if settings else {}).get("data") or {}).get("window")
+    read = trained.record.get("spans")
+    return spans.window(read, size).words() if size and read else ""
 
 
 def _settings(text: str, trained: Training | None) -> str:

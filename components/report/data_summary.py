@@ -16,6 +16,8 @@ from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
+from stagecraft.components.example_gen import spans
+from stagecraft.components.metadata import run_metadata
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
@@ -73,6 +75,7 @@ def read(
         features=_features(artifacts["statistics"]) if "statistics" in artifacts else [],
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
+        span=spans.words(spans.told(run_metadata.values(examples.mlmd_artifact.custom_properties))),
     )
     if features.EVAL not in scans:
         return data, {}, {}

@@ -175,6 +175,10 @@ class DataSummary:
     features: list[FeatureStatistics]
     anomalies: dict[str, list[str]] | None  # by split, a sentence each
     augmented: list[Augmented]
+    span: str = ""
+    """Name, version and number of files of the span of the examples; may be empty."""
+    window: str = ""
+    """The spans that the model is trained on; empty if it is only that one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,10 @@ from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.common.errors import UserError, said
 from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
+from stagecraft.components.example_gen import spans
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
-from stagecraft.components.metadata import manifest, outputs
+from stagecraft.components.metadata import manifest, outputs, run_metadata
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.processes import launcher
@@ -100,6 +101,9 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
+            given = (each.mlmd_artifact.custom_properties for each in input_dict["examples"])
+            if read := spans.told_of(map(run_metadata.values, given)):
+                record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)
             for artifact in output_dict["model"]:  # before anything copies it

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.example_gen import spans
+from stagecraft.components.example_gen.archives import files
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
-from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks import mismatches
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
@@ -29,6 +31,9 @@ def check_data(settings: PipelineSettings) -> None:
     """Refuses a local path that is no data set."""
     source, generator = settings.data.source, settings.data.generator(settings.task.found)
     if source in ("sample", "download") or "://" in source or source.startswith("package:"):
+        return
+    if settings.data.has_spans:
+        check_spans(settings)
         return
     path = os.path.expanduser(source)
     try:
@@ -57,6 +62,44 @@ def check_data(settings: PipelineSettings) -> None:
     archive.check_kind(path)
 
 
+def check_spans(settings: PipelineSettings) -> spans.Span:
+    """The span to read.
+
+    Raises:
+        MissingSpanError: there is no such span.
+        MismatchError: settings name columns that its table lacks.
+    """
+    patterns = span_patterns(settings.data)
+    found = spans.find(patterns, settings.data.span)
+    first = next((path for path in found.paths if os.path.isfile(path)), None)
+    if first and settings.data.generator(settings.task.found) == "named":
+        _check_names(settings, first)
+    return found
+
+
+def span_patterns(data: DataSettings) -> list[str]:
+    """The patterns of local files or folders with spans: one, or one for each split."""
+    source = os.path.expanduser(data.source)
+    inputs = data.example_gen_args.get("input_config") or {}
+    patterns = [str(each.get("pattern", "*")) for each in inputs.get("splits") or ()]
+    if not spans.has(source):
+        return [os.path.join(source, pattern) for pattern in patterns]
+    if data.example_gen is None:
+        return [source]
+    folders = all(map(os.path.isdir, spans.find([source], data.span).paths))
+    return [os.path.join(source, each) for each in patterns or ["*"]] if folders else [source]
+
+
+def span_state(data: DataSettings) -> str:
+    """The state of the span to read; empty without spans, or if they are on no local disk."""
+    if not data.has_spans or files.is_remote(data.source):
+        return ""
+    try:
+        return spans.find(span_patterns(data), data.span).state()
+    except spans.MissingSpanError:  # a partial run may read other data
+        return ""
+
+
 def check_columns(settings: PipelineSettings, source: str) -> None:
     """Refuses settings that name columns which a table lacks.
 
@@ -76,10 +119,18 @@ def check_columns(settings: PipelineSettings, source: str) -> None:
             file=source,
             suggestion="a name without " + " ".join(found),
         )
+    _check_names(settings, _first_file(source, settings.data.example_gen_args))
+
+
+def _check_names(settings: PipelineSettings, file: str) -> None:
+    """Refuses settings that name columns which a table lacks.
+
+    Raises:
+        MismatchError: as said.
+    """
     data, task = settings.data, settings.task.found
-    file = _first_file(source, data.example_gen_args)
-    names = file and _column_names(str(data.example_gen), file)
-    if not file or names is None:
+    names = _column_names(str(data.example_gen), file)
+    if names is None:
         return
     known = {name: mismatches.Observed("") for name in names if name}
     wanted = {name: ("evaluate.slices", name) for name in settings.evaluate.slices}
@@ -93,8 +144,8 @@ def check_columns(settings: PipelineSettings, source: str) -> None:
         raise mismatches.MismatchError(absent, file)
 
 
-def _first_file(source: str, arguments: Mapping[str, Any]) -> str | None:
-    """The first file that an ExampleGen reads; None: this is not known yet.
+def _first_file(source: str, arguments: Mapping[str, Any]) -> str:
+    """The first file that an ExampleGen reads.
 
     Raises:
         UserError: there is none.
@@ -103,8 +154,6 @@ def _first_file(source: str, arguments: Mapping[str, Any]) -> str | None:
         return source
     splits = (arguments.get("input_config") or {}).get("splits") or [{"pattern": "*"}]
     pattern = os.path.join(source, str(splits[0].get("pattern", "*")))
-    if "{" in pattern:  # a span or a version
-        return None
     files = [path for path in sorted(glob.glob(pattern)) if os.path.isfile(path)]
     if not files:
         use = "a folder with files of data"

@@ -24,6 +24,7 @@ from stagecraft.pipeline.cli.commands.report import report
 from stagecraft.pipeline.cli.commands.run import run
 from stagecraft.pipeline.cli.commands.schema import schema
 from stagecraft.pipeline.cli.commands.tfx import tfx
+from stagecraft.pipeline.cli.commands.watch import watch
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.project.init import init
 from stagecraft.pipeline.cli.terminal import console
@@ -62,6 +63,7 @@ def main() -> None:
     stagecraft init DIR              a project of your own, from a template
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
+    stagecraft watch                 a run for each new span of data, such as a folder a day
     stagecraft report RUN            the report of a run: curves, errors, devices, lineage
     stagecraft history               past runs: data, settings, topology, accuracy
     stagecraft compare A B           two runs side by side
@@ -79,7 +81,7 @@ def main() -> None:
 
 
 for command in (
-    *(init, run, report, history, compare, config, schema, plan, parity),
+    *(init, run, watch, report, history, compare, config, schema, plan, parity),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
+from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import component_runs, run_metadata
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.metadata.run_metadata import Properties, RunMetadata
@@ -59,6 +60,8 @@ class PastRun:
     """Source of the data: ``sample``, ``download`` or a path."""
     fingerprint: str
     """SHA-256 of the data's content."""
+    span: dict[str, int | str]
+    """``span``, ``name``, ``version`` and ``files``; empty if the data have no spans."""
     examples: dict[str, int]
     settings: Flat
     settings_are_whole: bool
@@ -125,6 +128,7 @@ def read(run: RecordedRun) -> PastRun:
         seconds=round(_seconds(run, all_components, state), 2),
         source=examples.get("source") or settings.get("data.source") or next(inputs, ""),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
+        span=spans.told(examples),
         examples=_examples(examples, artifacts),
         settings=settings,
         settings_are_whole=default_settings().keys() <= settings.keys(),

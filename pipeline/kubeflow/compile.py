@@ -76,6 +76,9 @@ def compile_pipeline(
 def check(settings: PipelineSettings) -> None:
     """Refuses a training that the Trainer's step cannot run."""
     preflight.check(settings)
+    if settings.data.window > 1 and settings.transform.materialize:
+        problem = "gives Kubeflow one artifact for each span of data.window, and it passes on one"
+        raise SettingError("transform.materialize", True, problem, "transform.materialize: false")
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.devices_per_worker
     remote = capabilities(parallel.strategy).remote_devices
@@ -103,6 +106,8 @@ def defaults(settings: PipelineSettings) -> dict[str, Any]:
     training["train_epochs"] = float(training["train_epochs"])
     # The compiled schema has the names of the classes; the sample's differ.
     data = {} if settings.data.source == "sample" else {"data_source": settings.data.source}
+    if settings.data.has_spans:
+        data["data_span"] = settings.data.span
     return data | training
 
 

@@ -23,6 +23,9 @@ BASELINE = "Baseline"
 
 SCHEMA_GEN = "SchemaGen"
 
+WINDOW = "Window"
+"""Resolves examples of earlier runs."""
+
 
 class Node(NamedTuple):
     """A node of the pipeline."""
@@ -53,6 +56,7 @@ TABLE = (
     Node("StatisticsGen", {"statistics": ("statistics", "ExampleStatistics")}),
     Node(SCHEMA_GEN, {"schema": ("schema", "Schema")}, lambda settings: settings.data.infer_schema),
     Node("AnomalyGate", {"anomalies": ("anomalies", "ExampleAnomalies")}),
+    Node(WINDOW, runs=lambda settings: settings.data.window > 1),
     Node("Transform", {"transform_graph": ("transform_graph", "TransformGraph")}),
     Node("ParityGate", {"parity": ("report", "")}, lambda settings: settings.parity.enabled),
     Node(TRAINER, {"model": ("model", "Model"), "model_run": ("model_run", "ModelRun")}),

@@ -62,7 +62,7 @@ def save_images(data: DataSettings, batch_size: int, path: pathlib.Path, classes
     Args:
         path: the ``.npz``: inputs float32 ``[n, 32, 32, 3]``, targets int64 ``[n]``.
     """
-    properties = data.model_dump() | {"dataset": data.dataset_name}
+    properties = data.model_dump() | {"dataset": data.dataset_name, "source": data.local_path}
     blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)
     planes = np.concatenate([block.planes for block in blocks])[: BATCHES * batch_size]
     labels = np.concatenate([block.labels for block in blocks])[: BATCHES * batch_size]

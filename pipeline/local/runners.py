@@ -36,6 +36,9 @@ class _Runner:
     settings: str = ""
     """YAML of the settings that differ from the defaults, for the report."""
 
+    span_state: str = ""
+    """:meth:`Span.state` of the span to read; empty if the data have no spans."""
+
     def run_with_ir(
         self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
     ) -> None:
@@ -73,7 +76,11 @@ class _Runner:
             contexts = pipeline.nodes[0].pipeline_node.contexts
             context_lib.prepare_contexts(metadata_handle=handle, node_contexts=contexts)
             notes = run_metadata.Notes(
-                tuple(_names(pipeline)), tuple(skipped), self.command, self.settings
+                tuple(_names(pipeline)),
+                tuple(skipped),
+                self.command,
+                self.settings,
+                self.span_state,
             )
             run_metadata.write_notes(handle.store, self.last_run.run_id, notes)
 

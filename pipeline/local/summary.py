@@ -25,7 +25,9 @@ from stagecraft.components.evaluator.evaluation import (
     short,
 )
 from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.content import SKIPPED
+from stagecraft.components.metadata import run_metadata
 from stagecraft.components.pusher.already import ALREADY, lost
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
@@ -50,8 +52,19 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 def _of_examples(artifacts: Artifacts) -> str:
     counts = example_counts(artifacts)
     skipped = artifacts["examples"][0].get_int_custom_property(SKIPPED)
-    more = f", {skipped:,} file{'s' if skipped > 1 else ''} skipped" if skipped else ""
-    return f"{sum(counts.values()):,} examples{more}" if counts else ""
+    parts = [spans.words(told) for told in spans_of(artifacts)]
+    parts += [f"{sum(counts.values()):,} examples"] if counts else []
+    if counts and skipped:
+        parts.append(f"{skipped:,} file{'s' if skipped > 1 else ''} skipped")
+    return ", ".join(parts)
+
+
+def _of_window(artifacts: Artifacts) -> str:
+    read = spans_of(artifacts)
+    if not read:
+        return ""
+    oldest, newest = int(read[0]["span"]), int(read[-1]["span"])
+    return spans.window(read, newest - oldest + 1).words()
 
 
 def _of_trainer(artifacts: Artifacts) -> str:
@@ -98,6 +111,7 @@ FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
     EXAMPLE_GEN: _of_examples,
     ANY_EXAMPLE_GEN: _of_examples,
     "AnomalyGate": _of_anomaly_gate,
+    nodes.WINDOW: _of_window,
     "ParityGate": lambda artifacts: artifacts["report"][0].get_string_custom_property("verdict"),
     nodes.TRAINER: _of_trainer,
     nodes.BASELINE: lambda artifacts: f"model {artifacts['model'][0].id}",
@@ -114,6 +128,12 @@ def _best(model: Artifact, monitor: str) -> str:
         return f"val {monitor} {short(model.get_float_custom_property(f'val_{monitor}'))}"
     loss = short(model.get_float_custom_property("val_loss"))
     return f"val {monitor} {UNDEFINED} (undefined), best step by val loss {loss}"
+
+
+def spans_of(artifacts: Artifacts) -> list[dict[str, int | str]]:
+    """The spans, from artifacts of examples, the newest last; empty if the data have no spans."""
+    properties = (each.mlmd_artifact.custom_properties for each in artifacts["examples"])
+    return spans.told_of(map(run_metadata.values, properties))
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:
@@ -186,6 +206,10 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if generator := nodes.example_gen(outputs):
         fields["examples"] = example_counts(outputs[generator])
+        if read := spans_of(outputs[generator]):
+            fields["span"] = read[0]
+    if nodes.WINDOW in outputs and (read := spans_of(outputs[nodes.WINDOW])):
+        fields["window"] = read
     if not fields["examples"] and "StatisticsGen" in outputs:
         fields["examples"] = _counted(outputs["StatisticsGen"])
     if "Trainer" in outputs and (recorded := timeline(outputs["Trainer"])):

@@ -52,7 +52,8 @@ def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib
 def _first_examples(settings: PipelineSettings, count: int, folder: str) -> list[bytes]:
     component = example_gen(settings, settings.data.source)
     if issubclass(component.DRIVER_CLASS, driver.Driver):  # reads no more than it needs
-        found: Source = component.DRIVER_CLASS.resolve(component.exec_properties)
+        properties, _ = driver.located(component.exec_properties)
+        found: Source = component.DRIVER_CLASS.resolve(properties)
         whole = found.content(folder, lambda done, total: None)
         ids = whole.split_ids(settings.data.val_fraction)[TRAIN]
         given = list(whole.examples(ids[:count]))

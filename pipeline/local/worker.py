@@ -64,7 +64,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         import absl.logging
         from tfx.orchestration.pipeline import RunOptions
 
-        from stagecraft.pipeline.checks import preflight
+        from stagecraft.pipeline.checks import early_checks, preflight
         from stagecraft.pipeline.local import nodes, summary
         from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
         from stagecraft.trainer_module.checkpointing.checkpoints import forget
@@ -76,6 +76,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     absl.logging.set_verbosity(absl.logging.INFO)
     runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
     runner.command, runner.settings = spec.command, changes_as_yaml(spec.settings)
+    runner.span_state = early_checks.span_state(spec.settings.data)
     options = None
     if spec.from_node or spec.to_node:
         options = RunOptions(

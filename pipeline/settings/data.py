@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.schemas.features import (
     ALL,
@@ -40,7 +41,19 @@ class DataSettings(Settings):
         "sample",
         description="sample (generated, no network), download (CIFAR's published archive), or the "
         "data that the task or example_gen reads, such as an archive (.tar.gz) or a folder: a "
-        "path, or a gs://, s3:// or minio:// URI",
+        "path, or a gs://, s3:// or minio:// URI. A path with {SPAN}, or with {YYYY}, {MM} and "
+        "{DD}, has a folder or a file for each span of the data, and with {VERSION} for each "
+        "version of a span",
+    )
+    span: str = Field(
+        "latest",
+        description="the span of source to read: latest, a number, or a date such as 2026-11-27; "
+        "always in its newest version",
+    )
+    window: PositiveInt = Field(
+        1,
+        description="number of spans to train on: the one to read, and those before it that "
+        "earlier runs read; only the one to read is evaluated",
     )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
@@ -118,6 +131,46 @@ class DataSettings(Settings):
             raise ValueError(str(error)) from None
         return value
 
+    @field_validator("span", mode="before")
+    @classmethod
+    def _check_span(cls, value: Any) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return str(value)
+
+    @model_validator(mode="after")
+    def _check_spans(self) -> DataSettings:
+        spans.number_of(self.span)
+        if spans.has(self.source):
+            spans.check(self.source)
+        if not self.has_spans:
+            use = "data.source: FOLDER/{SPAN}, or FOLDER/{YYYY}-{MM}-{DD}"
+            self._refuse_changed(("span", "window"), "needs a source with spans", use)
+        if self.window > 1 and self.infer_schema:
+            problem = "needs one schema for all spans, but data.infer_schema infers one from each"
+            use = "data.schema_file, a file that 'stagecraft schema' writes"
+            raise SettingError("data.window", self.window, problem, use)
+        return self
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether the data have spans."""
+        inputs = self.example_gen_args.get("input_config")
+        splits = inputs.get("splits") if isinstance(inputs, dict) else None
+        patterns = [each.get("pattern") for each in splits or () if isinstance(each, dict)]
+        return any(map(spans.has, [self.source, *patterns]))
+
+    @property
+    def local_path(self) -> str:
+        """The source; of spans on this machine, the path of the one to read.
+
+        Raises:
+            MissingSpanError: there is none.
+        """
+        if not spans.has(self.source) or files.is_remote(self.source):
+            return self.source
+        return spans.find([os.path.expanduser(self.source)], self.span).paths[0]
+
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
         if self.example_gen is None:
@@ -192,7 +245,10 @@ class DataSettings(Settings):
             return None
         from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
-        path, names = os.path.expanduser(self.source), set(task.features)
+        try:
+            path, names = os.path.expanduser(self.local_path), set(task.features)
+        except spans.MissingSpanError:  # a run names those that exist
+            return None
         if {IMAGE, LABEL} <= names and task.example_gen is None and folders.is_by_class(path):
             return "classes"
         return "masks" if {IMAGE, MASK} <= names and folders.has_masks(path) else None
@@ -205,7 +261,7 @@ class DataSettings(Settings):
             from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
             return folders.write_schema(
-                self.source,
+                self.local_path,
                 self.cache_dir,
                 self.image_size,
                 self.image_fit,

@@ -62,6 +62,13 @@ def check(settings: PipelineSettings) -> None:
             "parity.enabled: false, and 'stagecraft parity'",
         )
     source = settings.data.source
+    if settings.data.has_spans:
+        raise SettingError(
+            "data.source",
+            source,
+            "has spans, which TFX's entrypoint on Vertex AI does not find there",
+            "the address of one span",
+        )
     packaged = source.startswith("package:")  # in the image, too
     if source not in ("sample", "download") and "://" not in source and not packaged:
         raise SettingError(

@@ -30,7 +30,12 @@ RARELY = (
 )
 """Pages whose commands train for minutes: read with all tests. CI gives the README's commands."""
 
-ELSEWHERE = ("docs/how-to/own-task.md", "docs/how-to/serve.md", "docs/how-to/tune.md")
+ELSEWHERE = (
+    "docs/how-to/continuous.md",
+    "docs/how-to/own-task.md",
+    "docs/how-to/serve.md",
+    "docs/how-to/tune.md",
+)
 """Pages with a test of their own, which looks at what the commands leave."""
 
 

@@ -97,6 +97,13 @@ def write(
     pathlib.Path(folder, FILE_NAME).write_text(json.dumps(record, indent=1))
 
 
+def add(folder: str | os.PathLike[str], entries: Mapping[str, Any]) -> None:
+    """Adds entries to ``folder/record.json``, if there is one."""
+    path = pathlib.Path(folder, FILE_NAME)
+    with contextlib.suppress(OSError, ValueError):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **entries}, indent=1))
+
+
 def write_for(
     fn_args: Any,
     *,

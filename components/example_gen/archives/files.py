@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob as globbing
 import os
 import stat
 from typing import IO, Any, cast
@@ -62,6 +63,19 @@ def names(folder: str) -> list[str]:
     """Names of the folder's entries, sorted; folders without a trailing slash."""
     listed = _fileio().listdir(folder) if is_remote(folder) else os.listdir(folder)
     return sorted(name.rstrip("/") for name in listed)
+
+
+def glob(pattern: str) -> list[str]:
+    """Paths of the files and folders that a pattern with ``*`` and ``?`` matches, sorted."""
+    found = _fileio().glob(pattern) if is_remote(pattern) else globbing.glob(pattern)
+    return sorted(path.rstrip("/") for path in found)
+
+
+def modified(path: str) -> int:
+    """Nanoseconds since 1970 at which a file was written last."""
+    if is_remote(path):
+        return int(_fileio().stat(path).mtime_nsec)
+    return os.stat(path).st_mtime_ns
 
 
 def size(path: str) -> int:

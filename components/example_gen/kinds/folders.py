@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import logging
 import pathlib
 import posixpath
@@ -283,6 +284,10 @@ class Source(image_files.Source):
     def names(self) -> Iterable[str]:
         """Those of all classes."""
         return listing(self.path).names
+
+    def in_common(self) -> str:
+        """The classes, whose positions are the labels."""
+        return json.dumps(listing(self.path).classes)
 
     def content(self, folder: str, progress: Progress) -> content.Content:
         """The files stay where they are."""

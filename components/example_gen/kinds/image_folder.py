@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
-from stagecraft.components.example_gen import driver, executor
+from stagecraft.components.example_gen import driver, executor, spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.kinds import folders
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
@@ -34,6 +36,7 @@ class ImageFolderExampleGenSpec(types.ComponentSpec):
         "shards": ExecutionParameter(type=int),
         "corrupt_images": ExecutionParameter(type=str),
         "code_fingerprint": ExecutionParameter(type=str),
+        driver.RANGE: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}
     OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
@@ -59,6 +62,7 @@ class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
         val_fraction: float = 0.1,
         shards: int = 48,
         corrupt_images: str = executor.REFUSE,
+        span: Any = spans.LATEST,
     ) -> None:
         """Configures the source.
 
@@ -68,6 +72,7 @@ class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
           shards: files per split.
           corrupt_images: ``refuse`` to fail if files cannot be decoded, with the names of all of
             them; ``skip`` to leave them out.
+          span: of a ``source`` with words such as ``{SPAN}``: ``latest``, a number, or a date.
 
         Raises:
           UserError: no file system reads the path, or an argument is invalid.
@@ -83,5 +88,6 @@ class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
                 corrupt_images=corrupt_images,
                 code_fingerprint=code_fingerprint(__name__),
                 examples=types.Channel(type=standard_artifacts.Examples),
+                **driver.choice(span),
             )
         )

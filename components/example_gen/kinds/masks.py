@@ -17,7 +17,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import content, driver, executor, source
+from stagecraft.components.example_gen import content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files, sample
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import folders, image_files
@@ -170,6 +170,7 @@ class MaskExampleGenSpec(types.ComponentSpec):
         "num_classes": ExecutionParameter(type=int),
         "corrupt_images": ExecutionParameter(type=str),
         "code_fingerprint": ExecutionParameter(type=str),
+        driver.RANGE: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}
     OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
@@ -200,6 +201,7 @@ class MaskExampleGen(base_beam_component.BaseBeamComponent):
         sample_test: int = 1_000,
         num_classes: int = 2,
         corrupt_images: str = executor.REFUSE,
+        span: Any = spans.LATEST,
     ) -> None:
         """Configures the source.
 
@@ -213,6 +215,7 @@ class MaskExampleGen(base_beam_component.BaseBeamComponent):
           num_classes: of the pixels in a folder's masks.
           corrupt_images: ``refuse`` to fail if files cannot be decoded or are missing, with the
             names of all of them; ``skip`` to leave them out.
+          span: of a ``source`` with words such as ``{SPAN}``: ``latest``, a number, or a date.
 
         Raises:
           UserError: no file system reads the path, or an argument is invalid.
@@ -233,6 +236,7 @@ class MaskExampleGen(base_beam_component.BaseBeamComponent):
                 shards=shards,
                 code_fingerprint=code_fingerprint(__name__),
                 examples=types.Channel(type=standard_artifacts.Examples),
+                **driver.choice(span),
                 **properties,
             )
         )

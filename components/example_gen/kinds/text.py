@@ -18,7 +18,7 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import plain
-from stagecraft.components.example_gen import content, driver, executor, source
+from stagecraft.components.example_gen import content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import sentences
@@ -190,6 +190,7 @@ class TextExampleGenSpec(types.ComponentSpec):
         "sample_train": ExecutionParameter(type=int),
         "sample_test": ExecutionParameter(type=int),
         "code_fingerprint": ExecutionParameter(type=str),
+        driver.RANGE: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}
     OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
@@ -217,6 +218,7 @@ class TextExampleGen(base_beam_component.BaseBeamComponent):
         shards: int = 48,
         sample_train: int = 5_000,
         sample_test: int = 1_000,
+        span: Any = spans.LATEST,
     ) -> None:
         """Configures the source.
 
@@ -229,6 +231,7 @@ class TextExampleGen(base_beam_component.BaseBeamComponent):
           shards: files per split.
           sample_train: windows in the sample's train part.
           sample_test: windows in the sample's test part.
+          span: of a ``source`` with words such as ``{SPAN}``: ``latest``, a number, or a date.
 
         Raises:
           SettingError: an argument is invalid.
@@ -248,5 +251,6 @@ class TextExampleGen(base_beam_component.BaseBeamComponent):
                 sample_test=sample_test,
                 code_fingerprint=code_fingerprint(__name__),
                 examples=types.Channel(type=standard_artifacts.Examples),
+                **driver.choice(span),
             )
         )

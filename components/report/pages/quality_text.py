@@ -131,7 +131,12 @@ def data_text(report: ReportData) -> str:
     if data is None:
         return "Unknown."
     counts = ", ".join(f"{number(split.examples)} {split.name}" for split in data.splits)
-    text = f"{data.source or 'The examples'}: {counts}."
+    source = data.source or "The examples"
+    text = f"{source}{f' ({data.span})' if data.span else ''}: {counts}."
+    if data.span:
+        trained = f"trained on {data.window}, and " if data.window else ""
+        name = data.span.partition(",")[0]
+        text += f" The model is {trained}evaluated on the split eval of {name}."
     if data.anomalies is None:
         return text
     anomalies = [f"{split}: {each}" for split, found in data.anomalies.items() for each in found]

@@ -81,7 +81,7 @@ def _cells(run: PastRun) -> tuple[str, ...]:
     changed = (
         f"{name}={past_run_text.value(value)}"
         for name, value in run.changed.items()
-        if value is not None and name != "data.source"  # the column DATA shows the source
+        if value is not None and name not in ("data.source", "data.span")  # in the column DATA
     )
     return (
         past_run_text.short_id(run.id),

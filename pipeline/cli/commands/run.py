@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from stagecraft.common import secrets
+from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -63,6 +64,14 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this component.")
 @click.option(
+    "--spans",
+    "span_range",
+    metavar="FIRST:LAST",
+    help="Run each span of data.source in this range, such as 1:30 or 2026-11-01:2026-11-30, in "
+    "order, with a line for each. Spans whose run is complete are left out. Stops at the first "
+    "failure.",
+)
+@click.option(
     "--fresh",
     is_flag=True,
     help="Delete the checkpoints in the output folder, so that the training starts at step 0.",
@@ -92,6 +101,7 @@ def run(
     runner: str,
     from_node: str | None,
     to_node: str | None,
+    span_range: str | None,
     fresh: bool,
     require_blessing: bool,
     timeline: int | None,
@@ -109,6 +119,7 @@ def run(
     stagecraft run --config cifar10 --data ~/cifar-10-binary.tar.gz --output runs/first
     stagecraft run --set train.model=resnet20 --set train.epochs=20
     stagecraft run --from Trainer
+    stagecraft run --config mine.yaml --spans 1:30
 
     Exit code: 0 if the run finished, blessed or not (see --require-blessing); 1 if it failed;
     130 after Ctrl-C.
@@ -137,10 +148,14 @@ def run(
         "fresh": fresh,
     }
     settings = options.load_settings(config, asked["overrides"], data)
-    _check(settings, from_node, to_node)
+    if span_range is not None:
+        _check_alone({"--from": from_node, "--fresh": fresh})
+    _check(settings, from_node, to_node, data=span_range is None)
     output = output or pathlib.Path("runs") / settings.name
-    _check_output(settings, output)
-    log = _open_log(output)
+    check_output(settings, output)
+    if span_range is not None:
+        return _run_spans(span_range, asked, settings, output, require_blessing, as_json)
+    log = open_log(output)
     log_path = pathlib.Path(log.name)
     console.fields([("output", str(output)), ("log", str(log_path))], stderr=as_json)
     spec = RunSpec(
@@ -167,6 +182,70 @@ def run(
     if outcome.status == "interrupted":
         return 128 + outcome.signal
     return 1 if problem else 0
+
+
+def _check_alone(others: dict[str, Any]) -> None:
+    """Refuses options that mean one run."""
+    for option, value in others.items():
+        if value:
+            raise UserError(
+                f"{option}: is for one run, and --spans makes several; use one of the two",
+                setting=option,
+                value=value,
+                suggestion=f"{option} without --spans",
+            )
+
+
+def _run_spans(
+    span_range: str,
+    asked: dict[str, Any],
+    settings: PipelineSettings,
+    output: pathlib.Path,
+    require_blessing: bool,
+    as_json: bool,
+) -> int:
+    """Runs the spans of a range that have no complete run yet, until one fails."""
+    from stagecraft.pipeline.cli.terminal import span_lines
+    from stagecraft.pipeline.local.span_runs import SpanRuns
+
+    runs = SpanRuns(settings, output, asked["runner"], asked["to_node"])
+    runs.check()
+    found, missing = runs.between(span_range)
+    console.fields(
+        [("output", str(output)), ("spans", f"{len(found)}, {found[0].name} to {found[-1].name}")],
+        stderr=as_json,
+    )
+    if missing:
+        console.say(f"missing: {', '.join(missing)}", stderr=as_json)
+    ended: list[dict[str, Any]] = []
+    code, problem = 0, None
+    for span in found:
+        if done := runs.completed(span, asked["to_node"]):
+            console.say(f"{span.name}: complete, run {done.partition('.')[0]}", stderr=as_json)
+            ended.append({"span": {"span": span.number, "name": span.name}, "completed_by": done})
+            continue
+        overrides = (*asked["overrides"], f"data.span={span.name}")
+        log = open_log(output)
+        line = span_lines.run(
+            runs,
+            span,
+            log,
+            to_node=asked["to_node"],
+            command=run_command(**asked | {"overrides": overrides}),
+            require_blessing=require_blessing,
+        )
+        console.say(line.text, stderr=as_json)
+        ended.append(line.fields)
+        if line.problem is not None:
+            again = f"{run_command(**asked)} --spans {span.name}:{found[-1].name}"
+            problem = f"stopped at the span {span.name}; log: {log.name}; go on with: {again}"
+            interrupted = line.outcome.status == "interrupted"
+            code = 128 + line.outcome.signal if interrupted else 1
+            console.error(problem)
+            break
+    if as_json:
+        console.say_json({"spans": ended, **({"error": problem} if problem else {})})
+    return code
 
 
 def run_command(
@@ -222,8 +301,14 @@ def _resume_command(asked: dict[str, Any], state: RunState) -> str:
     return run_command(**asked)
 
 
-def _check(settings: PipelineSettings, from_node: str | None, to_node: str | None) -> None:
-    """Refuses everything that can be refused before anything starts."""
+def _check(
+    settings: PipelineSettings, from_node: str | None, to_node: str | None, *, data: bool
+) -> None:
+    """Refuses everything that can be refused before anything starts.
+
+    Args:
+        data: whether to look at the data, too.
+    """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.local import nodes
     from stagecraft.trainer_module.parallel import cluster
@@ -232,7 +317,7 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
     nodes.check([name for name in (from_node, to_node) if name], all_nodes)
     if from_node and to_node:
         nodes.check_order(from_node, to_node, all_nodes)
-    if nodes.between(all_nodes[0], all_nodes, from_node, to_node):
+    if data and nodes.between(all_nodes[0], all_nodes, from_node, to_node):
         early_checks.check_data(settings)
     settings.beam.check_files()
     early_checks.check_files(settings)
@@ -240,7 +325,7 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
         cluster.check(settings.parallel)
 
 
-def _check_output(settings: PipelineSettings, output: pathlib.Path) -> None:
+def check_output(settings: PipelineSettings, output: pathlib.Path) -> None:
     """Refuses an output folder that is in use, is another pipeline's, or lacks its metadata."""
     from stagecraft.components.metadata import file, outputs  # imports ML Metadata: half a second
     from stagecraft.pipeline.local import layout, lock, ownership
@@ -252,12 +337,16 @@ def _check_output(settings: PipelineSettings, output: pathlib.Path) -> None:
     ownership.check(settings, output)
 
 
-def _open_log(output: pathlib.Path) -> IO[bytes]:
-    from stagecraft.pipeline.local import layout
-    from stagecraft.pipeline.local.supervisor import open_log
+def open_log(output: pathlib.Path) -> IO[bytes]:
+    """A new log file in the output folder.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    from stagecraft.pipeline.local import layout, supervisor
 
     try:
-        return open_log(layout.logs(output))
+        return supervisor.open_log(layout.logs(output))
     except OSError as error:
         raise layout.OutputError(output, error) from error
 

@@ -59,7 +59,7 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         tempfile.TemporaryFile(dir=output.parent).close()  # before the work, not after it
     except OSError as error:
         raise layout.OutputError(output, error) from error
-    inferring = ("data.schema_file=null", "data.infer_schema=true")
+    inferring = ("data.schema_file=null", "data.infer_schema=true", "data.window=1")
     settings = options.load_settings(config, (*overrides, *inferring), data)
     early_checks.check_data(settings)
     early_checks.check_files(settings)

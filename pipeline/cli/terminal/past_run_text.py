@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, short
+from stagecraft.components.example_gen import spans
 from stagecraft.pipeline.cli.terminal.wording import duration
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ def state(run: PastRun) -> str:
 
 
 def data(run: PastRun) -> str:
-    """The data: source, first digits of its SHA-256, and number of examples."""
-    source = os.path.basename(run.source.rstrip("/"))
+    """The data: source, span, first digits of its SHA-256, and number of examples."""
+    folder = spans.base(run.source) if spans.has(run.source) else run.source
+    source = os.path.basename(folder.rstrip("/"))
     count = f"{sum(run.examples.values()):,}" if run.examples else ""
-    return " ".join(word for word in (source, run.fingerprint[:8], count) if word)
+    words = (source, spans.words(run.span), run.fingerprint[:8], count)
+    return " ".join(word for word in words if word)
 
 
 def time(run: PastRun) -> str:

@@ -17,6 +17,7 @@ from stagecraft.components.evaluator.evaluation import (
     number,
     short,
 )
+from stagecraft.components.example_gen import spans
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
@@ -69,7 +70,8 @@ def as_json(
     }
     if state.notes:
         fields["notes"] = state.notes
-    fields |= {name: report[name] for name in ("timeline", "profile") if name in report}
+    more = ("timeline", "profile", "span", "window")
+    fields |= {name: report[name] for name in more if name in report}
     return fields if error is None else {**fields, "error": error}
 
 
@@ -79,6 +81,9 @@ def as_fields(
     """Names and values for people; the last one suggests what to do next."""
     report = outcome.report
     lines = []
+    if report.get("window"):
+        found = spans.window(report["window"], settings.data.window)
+        lines.append(("window", found.words() + _without(found)))
     if report.get("metrics"):
         lines.append(_headline(report["metrics"], report.get("monitor", ACCURACY)))
         lines.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
@@ -103,6 +108,15 @@ def as_fields(
     lines += [("log", str(log)), ("time", _time(seconds, state.start_up_seconds))]
     next_step = _next(settings, state, report)
     return [*lines, ("next", next_step)] if next_step else lines
+
+
+def _without(window: spans.Window) -> str:
+    """How a run can train on a whole window."""
+    if not window.missing:
+        return ""
+    first, last = window.missing[0], window.missing[-1]
+    these = first if first == last else f"{first}:{last}"
+    return f"; to read those that exist: stagecraft run --spans {these} --to AnomalyGate"
 
 
 def _time(seconds: float, start_up: float | None) -> str:

@@ -22,11 +22,12 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
-from tfx.types.standard_artifacts import Model
+from tfx.types.standard_artifacts import Examples, Model
+from tfx.types.standard_component_specs import RANGE_CONFIG_KEY
 from tfx.utils import name_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components import LatestBlessedBaseline
+from stagecraft.components import LatestBlessedBaseline, SpanWindow
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 
@@ -185,12 +186,13 @@ def _check_complete(pipeline: Pipeline) -> None:
 def _check_resolver(node: resolver.Resolver) -> None:
     """Refuses resolvers without a counterpart on Kubeflow."""
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
-    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
+    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline, SpanWindow)):
         raise UnsupportedNodeError(
             node,
             "Kubeflow Pipelines has no resolvers, and the strategy "
-            f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
-            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
+            f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy, or "
+            "LatestBlessedBaseline or SpanWindow of stagecraft.components, or an Importer with a "
+            "fixed address.",
         )
 
 
@@ -252,6 +254,10 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
+    chosen = specs.inputs(step, "parameters").get(RANGE_CONFIG_KEY, {})
+    if "componentInputParameter" in chosen:  # the cache key has the span, not how it was chosen
+        del specs.inputs(step, "parameters")[RANGE_CONFIG_KEY]
+        del specs.parameters(step)[RANGE_CONFIG_KEY]
     specs.parameters(step)[specs.DRIVER_OUTPUT] = {"parameterType": "STRING"}
     specs.inputs(step, "parameters")[specs.DRIVER_OUTPUT] = specs.from_task(
         name, specs.DRIVER_OUTPUT
@@ -268,23 +274,30 @@ def _unused_name(spec: Json, name: str) -> str:
 
 
 def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
-    """Replaces the resolver with an uncached step that looks up the latest blessed model.
+    """Replaces the resolver with an uncached step that looks up the latest blessed model, or spans.
 
     Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
     artifact in each run would be a new input of later steps, and prevent their caching.
     """
+    is_window = issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow)
     candidates = {
         f"candidate_{index}": channel
         for index, channel in enumerate(_produced(node))
-        if issubclass(channel.type, Model)
+        if issubclass(channel.type, Examples if is_window else Model)
     }
     types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
+    operation = [specs.LATEST_BLESSED]
+    if is_window:
+        types = {"examples": types["examples"]}
+        size = node.exec_properties[resolver.RESOLVER_CONFIG]["size"]
+        operation = [specs.SPAN_WINDOW, "--size", str(size)]
+        _record_spans(spec, node)
     specs.add(
         spec,
         node.id,
         image=image,
         args=[
-            specs.LATEST_BLESSED,
+            *operation,
             "--output_types",
             json.dumps(types, sort_keys=True),
             "--json_serialized_invocation_args",
@@ -322,6 +335,14 @@ def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
     )
     for step in list(specs.steps(spec)):
         _take_parameters(step, node.id)
+
+
+def _record_spans(spec: Json, node: resolver.Resolver) -> None:
+    """Makes the gate of a window record the spans that it passes."""
+    gates = {channel.producer_component_id for channel in _individual(node.inputs["anomalies"])}
+    for step in specs.steps(spec):
+        if step.name in gates:
+            step.executor["container"]["args"].append(specs.RECORD_SPAN)
 
 
 def _take_parameters(step: specs.Step, producer: str) -> None:

@@ -16,9 +16,11 @@ from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import (
     BEAM_ARGS,
     LATEST_BLESSED,
+    RECORD_SPAN,
     RESOLVE,
     RESOLVED_INPUTS,
     RUN,
+    SPAN_WINDOW,
 )
 from stagecraft.trainer_module.processes import preemption
 
@@ -48,11 +50,16 @@ def main() -> None:
                 arguments.executor_class_path,
                 arguments.resolved_inputs,
                 beam_args,
+                record_span=arguments.record_span,
             )
         elif arguments.operation == RESOLVE:
             from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 
             resolve(invocation, arguments.driver_class_path, arguments.output_types)
+        elif arguments.operation == SPAN_WINDOW:
+            from stagecraft.pipeline.kubeflow.entrypoint import span_records
+
+            span_records.look_up(invocation, folder, arguments.size)
         else:
             from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import look_up
 
@@ -64,13 +71,15 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("operation", choices=(RUN, RESOLVE, LATEST_BLESSED))
+    parser.add_argument("operation", choices=(RUN, RESOLVE, LATEST_BLESSED, SPAN_WINDOW))
     parser.add_argument("--task", required=True, help="name of the step")
     parser.add_argument("--pipeline_folder", required=True, help="address of the pipeline's data")
     parser.add_argument("--outputs", type=json.loads, default=[], help="names of outputs")
     parser.add_argument("--executor_class_path", help="dotted path of the executor")
     parser.add_argument("--driver_class_path", help="dotted path of the driver")
     parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")
+    parser.add_argument("--size", type=int, default=1, help="spans of a window")
+    parser.add_argument(RECORD_SPAN, action="store_true", help="record the input examples")
     parser.add_argument(RESOLVED_INPUTS, type=json.loads, default={}, help="types by input")
     parser.add_argument("--json_serialized_invocation_args", required=True, help="ExecutorInput")
     parser.add_argument("--json_serialized_inputs_spec_args", default="{}", help="types of inputs")

@@ -33,7 +33,7 @@ from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
-from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, span_records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
@@ -58,6 +58,8 @@ def run(
     executor_class: str,
     resolved: dict[str, str],
     beam_args: list[str],
+    *,
+    record_span: bool = False,
 ) -> None:
     """Runs the executor and writes its output.
 
@@ -66,7 +68,9 @@ def run(
         pipeline: address of the pipeline's data.
         executor_class: dotted path.
         resolved: schemas of input artifacts that come as parameters, by name.
+        record_span: whether later runs may train on the input ``examples``.
     """
+    examples = dict(invocation.artifacts("inputs").get("examples", {}))
     uris = {
         side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
         for side in ("inputs", "outputs")
@@ -109,6 +113,8 @@ def run(
                 artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
     _record_blessing(pipeline, invocation, output, uris["inputs"])
+    if record_span:
+        span_records.record(pipeline, uris["inputs"]["examples"], examples.get("metadata", {}))
 
 
 def _restore_types(invocation: Invocation) -> None:
@@ -132,25 +138,25 @@ def _resolved(
         artifacts = invocation.input.setdefault("inputs", {}).setdefault("artifacts", {})
         for name, schema in schemas.items():
             value = invocation.parameters.pop(name, "")
-            artifact = json.loads(value) if value else None
-            if artifact is None:  # an input without artifacts
-                continue
-            uri = address = artifact["uri"]
-            if not in_place:
-                uri = posixpath.join(folder, name)
-                copies[uri] = address
-                copy = io_utils.copy_dir if fileio.isdir(address) else fileio.copy
-                copy(address, uri)
-            artifacts[name] = {
-                "artifacts": [
+            given = json.loads(value) if value else []
+            artifacts[name] = {"artifacts": []}
+            for number, artifact in enumerate(given if isinstance(given, list) else [given]):
+                uri = address = artifact["uri"]
+                if not in_place:
+                    uri = posixpath.join(folder, f"{name}-{number}" if number else name)
+                    copies[uri] = address
+                    copy = io_utils.copy_dir if fileio.isdir(address) else fileio.copy
+                    copy(address, uri)
+                artifacts[name]["artifacts"].append(
                     {
                         "name": address,
                         "uri": uri,
                         "metadata": artifact["metadata"],
                         "type": {"instanceSchema": schema},
                     }
-                ]
-            }
+                )
+            if not given:  # an input without artifacts
+                del artifacts[name]
         yield copies
 
 

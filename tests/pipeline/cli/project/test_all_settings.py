@@ -65,6 +65,8 @@ VALUES: dict[str, Any] = {
     "train.schedule": "constant",
     "train.loss": "categorical_hinge",
     "data.source": "download",
+    "data.span": "7",
+    "data.window": 2,
     "data.label": "coarse",
     "data.schema_file": features.DATASETS["cifar10"].schema_file,
     "beam.args": ("--job_name=mine",),
@@ -97,6 +99,8 @@ JOB: dict[str, Any] = {
 }
 NEEDS: dict[str, dict[str, Any]] = {
     "data.dataset": {"data.source": "download"},
+    "data.span": {"data.source": "minio://data/{SPAN}"},
+    "data.window": {"data.source": "minio://data/{SPAN}"},
     "data.label": {"data.source": "download", "data.dataset": "cifar100"},
     "data.example_gen": {"data.source": "folder"},
     "data.image_size": {"data.source": "photos"},

@@ -1,0 +1,200 @@
+"""``stagecraft watch``."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stagecraft.common.errors import UserError
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+
+if TYPE_CHECKING:
+    from stagecraft.components.example_gen.spans import Span
+    from stagecraft.pipeline.local.span_runs import SpanRuns
+
+
+@click.command(cls=Command, quiet=False, short_help="Wait for new spans of data, and run each.")
+@options.settings_options
+@options.data_option
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    metavar="DIR",
+    help="The folder for everything that the runs write. Default: runs/NAME, where NAME is the "
+    "name of the pipeline.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The time between two looks at the folder.",
+)
+@click.option(
+    "--until",
+    metavar="SPAN",
+    help="End after the run of this span, a number or a date. Default: wait for ever.",
+)
+def watch(
+    config: str,
+    overrides: tuple[str, ...],
+    data: str | None,
+    output: pathlib.Path | None,
+    every: float,
+    until: str | None,
+) -> int:
+    """Wait for a new span of data, run the pipeline for it, and wait for the next one.
+
+    data.source is a pattern such as data/span-{SPAN} or data/{YYYY}-{MM}-{DD}. The command looks at
+    the folder every --every seconds. A span counts as complete when two looks in a row find the
+    same files, so copy slowly written data to another name, and rename it at the end.
+
+    At the start, the command runs the newest span, unless its run is complete. With data.window, it
+    first reads and checks the older spans of the window that have not been read. After that, it
+    runs each newer span in order, the newest one again if its files change or it gets a new
+    version, and reads new versions of the window's older spans for the next run.
+
+    One run goes on at a time. If another command uses the output folder, this one waits. If a run
+    fails, its span is left out until its files change, and the command goes on with the next span.
+    Ctrl-C or SIGTERM stops a current run as in 'stagecraft run', and ends the command.
+
+    \b
+    stagecraft watch --config mine.yaml
+    stagecraft watch --set data.source='data/{YYYY}-{MM}-{DD}' --set data.window=7 --every 600
+
+    Exit code: 0 after a signal, or after the span of --until; 1 if the data have no spans.
+    """
+    from stagecraft.components.example_gen import spans  # --help needs none of it
+    from stagecraft.pipeline.checks import early_checks
+    from stagecraft.pipeline.local.span_runs import SpanRuns
+
+    settings = options.load_settings(config, overrides, data)
+    runs = SpanRuns(settings, output or pathlib.Path("runs") / settings.name)
+    runs.check()
+    settings.beam.check_files()
+    early_checks.check_files(settings)
+    last = spans.number_of(until, "--until") if until else None
+    console.fields([("output", str(runs.output)), ("spans", settings.data.source)])
+    with _signals() as stop:
+        _Watch(runs, _command(config, overrides, data, output)).follow(stop, every, last)
+    console.say("stopped")
+    return 0
+
+
+def _command(
+    config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path | None
+) -> dict[str, Any]:
+    return {"config": config, "overrides": overrides, "data": data, "output": output}
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """Yields an event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    stock = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in stock.items():
+            signal.signal(number, handler)
+
+
+class _Watch:
+    """The spans that were seen, and those whose run ended."""
+
+    def __init__(self, runs: SpanRuns, command: dict[str, Any]):
+        self._runs, self._command = runs, command
+        self._seen: dict[int, str] = {}  # states at the last look
+        self._ended: dict[tuple[int, bool], str] = {}  # states of runs, whole or not; also failed
+        self._newest: int | None = None  # of the spans that had a whole run
+        self._said = ""
+
+    def follow(self, stop: threading.Event, every: float, last: int | None) -> None:
+        """Runs spans until a signal or the end of the run for a span."""
+        self._start()
+        while not stop.is_set():
+            for span, whole in self._due():
+                if stop.is_set() or not self._run(span, whole=whole):
+                    break
+                if whole and last is not None and span.number >= last:
+                    return
+            if last is not None and self._newest is not None and self._newest >= last:
+                return
+            stop.wait(every)
+
+    def _start(self) -> None:
+        """Finds the newest span that has a complete run."""
+        for span in reversed(self._runs.every()):
+            if self._runs.completed(span):
+                self._newest = span.number
+                self._ended[span.number, True] = span.state()
+                return
+
+    def _due(self) -> list[tuple[Span, bool]]:
+        """The spans to run whole, and before them those to read only; unchanged since last time."""
+        from stagecraft.pipeline.local.span_runs import GATE
+
+        there = self._runs.every()
+        newest = self._newest if self._newest is not None else there[-1].number if there else 0
+        window = self._runs.settings.data.window
+        recent = [each for each in there if each.number > newest - window]
+        states = {each.number: each.state() for each in recent}
+        seen, self._seen = self._seen, states
+        due = []
+        for span in recent:
+            whole = span.number >= newest
+            state = states[span.number]
+            ended = {self._ended.get((span.number, each)) for each in {True, whole}}
+            if seen.get(span.number) != state or state in ended:
+                continue
+            if self._runs.completed(span, None if whole else GATE):
+                self._ended[span.number, whole] = state
+            else:
+                due.append((span, whole))
+        return due
+
+    def _run(self, span: Span, *, whole: bool) -> bool:
+        """Runs a span; returns whether the command goes on with the next one at once."""
+        from stagecraft.pipeline.cli.commands.run import check_output, open_log, run_command
+        from stagecraft.pipeline.cli.terminal import span_lines
+        from stagecraft.pipeline.local.span_runs import GATE
+
+        state = self._seen[span.number]
+        try:
+            check_output(self._runs.settings, self._runs.output)
+        except UserError as error:
+            if self._said != str(error):
+                console.say(f"{span.name}: waiting: {error}")
+            self._said = str(error)
+            return False
+        self._said = ""
+        overrides = (*self._command["overrides"], f"data.span={span.name}")
+        to_node = None if whole else GATE
+        command = run_command(**self._command | {"overrides": overrides, "to_node": to_node})
+        log = open_log(self._runs.output)
+        line = span_lines.run(self._runs, span, log, to_node=to_node, command=command)
+        console.say(line.text if whole else f"{line.text}, for the window")
+        if line.outcome.status == "interrupted":
+            signal.raise_signal(line.outcome.signal)
+            return False
+        if line.problem is not None:
+            console.say(f"log: {log.name}")
+        self._ended[span.number, whole] = state
+        if whole:
+            self._newest = max(span.number, self._newest or 0)
+        return True

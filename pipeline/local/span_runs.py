@@ -1,0 +1,152 @@
+"""Runs of one pipeline for several spans, one after the other, each in a process of its own.
+
+Memory does not grow with the number of spans. A span whose run is complete is not run again: the
+notes of a run in ML Metadata have its settings, and the state of the files that it read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import yaml
+
+from stagecraft.common.errors import SettingError
+from stagecraft.components.example_gen import spans
+from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.spans import MissingSpanError, Span
+from stagecraft.components.metadata import component_runs, file, run_metadata
+from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.pipeline.checks import early_checks
+from stagecraft.pipeline.local import layout, nodes
+from stagecraft.pipeline.local.events import Event
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import Outcome, supervise
+from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
+
+GATE = "AnomalyGate"
+"""The last component that a span in a window needs."""
+
+_COMPLETE = ("done", "cached")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanRuns:
+    """The runs of some settings in an output folder."""
+
+    settings: PipelineSettings
+    output: pathlib.Path
+    runner: str = "local"
+    to_node: str | None = None
+
+    def check(self) -> None:
+        """Refuses data without spans.
+
+        Raises:
+            SettingError: there are none, or they are not on a local disk.
+        """
+        data = self.settings.data
+        if not data.has_spans or files.is_remote(data.source):
+            problem = "has no spans" if not data.has_spans else "is on no local disk"
+            use = "a local path such as data/span-{SPAN}, or data/{YYYY}-{MM}-{DD}"
+            raise SettingError("data.source", data.source, problem, use)
+
+    def of(self, span: Span) -> PipelineSettings:
+        """The settings of the run for a span."""
+        data = self.settings.data.model_copy(update={"span": span.name})
+        return self.settings.model_copy(update={"data": data})
+
+    def every(self) -> list[Span]:
+        """All spans that exist, the oldest first."""
+        try:
+            return spans.every(early_checks.span_patterns(self.settings.data))
+        except MissingSpanError:  # there is none yet
+            return []
+
+    def between(self, text: str) -> tuple[list[Span], list[str]]:
+        """The spans of a range that exist, and the names of those in between that do not.
+
+        Args:
+            text: ``FIRST:LAST``, each a number or a date; or one span.
+
+        Raises:
+            SettingError: the text is no range.
+            MissingSpanError: no span in the range exists.
+        """
+        first, colon, last = text.partition(":")
+        option = "--spans"
+        low = spans.number_of(first, option) or 0
+        high = spans.number_of(last if colon else first, option)  # None: without end
+        there = self.every()
+        found = [
+            each for each in there if low <= each.number and (high is None or each.number <= high)
+        ]
+        if not found:
+            raise MissingSpanError(self.settings.data.source, text, [each.name for each in there])
+        numbers = {each.number for each in found}
+        missing = (each for each in range(min(numbers), max(numbers)) if each not in numbers)
+        return found, [spans.name_of(each, self.settings.data.source) for each in missing]
+
+    def completed(self, span: Span, to_node: str | None = None) -> str | None:
+        """ID of a run that completed with these settings and these files; None: there is none."""
+        metadata_db = layout.metadata_db(self.output)
+        if not metadata_db.exists():
+            return None
+        known, state = nodes.of(self.settings), span.state()
+        is_whole = nodes.between(nodes.TRAINER, known, None, to_node)
+        sections = None if is_whole else ("data", "task")
+        wanted = _settings(changes_as_yaml(self.of(span)), sections)
+        needed = {each for each in known if nodes.between(each, known, None, to_node)}
+        store = file.open_store(metadata_db)
+        for context in run_metadata.run_contexts(metadata_db):
+            run = RunMetadata(store, context)
+            notes = run.notes
+            if notes.span_state != state or _settings(notes.settings, sections) != wanted:
+                continue
+            complete = {each.name for each in component_runs.read(run) if each.state in _COMPLETE}
+            if needed <= complete:
+                return str(context.name)
+        return None
+
+    def run(
+        self,
+        span: Span,
+        log: IO[bytes],
+        on_event: Callable[[Event], None],
+        *,
+        to_node: str | None = None,
+        command: str = "",
+    ) -> Outcome:
+        """Runs the pipeline for a span.
+
+        Args:
+            command: the command line of the run, without secrets.
+
+        Raises:
+            UserError: the data of the span do not fit the settings.
+        """
+        settings = self.of(span)
+        early_checks.check_data(settings)
+        spec = RunSpec(
+            settings,
+            self.output.absolute(),
+            runner=self.runner,
+            to_node=to_node,
+            command=command,
+        )
+        return supervise(spec, log, on_event)
+
+
+def _settings(text: str, sections: Sequence[str] | None) -> dict[str, object]:
+    """Settings in YAML without ``data.span``: the state of the files tells the span.
+
+    Args:
+        sections: those that count; None: all.
+    """
+    tree: dict[str, object] = yaml.safe_load(text or "{}") or {}
+    data = tree.get("data")
+    if isinstance(data, dict):
+        data.pop("span", None)
+    return {name: each for name, each in tree.items() if sections is None or name in sections}
