@@ -51,7 +51,23 @@ def serving_folder(metadata_db: str | os.PathLike[str]) -> str | None:
 
 
 def write(metadata_db: str | os.PathLike[str], folder: str, rollback: Rollback) -> None:
-    """Records a rollback in the folder of versions."""
+    """Records a rollback in the folder of versions.
+
+    Raises:
+        UserError: no run of this store pushed to the folder, or another process locks the store.
+    """
+    try:
+        _write(metadata_db, folder, rollback)
+    except ml_metadata.errors.StatusError as error:
+        raise UserError(
+            f"{os.fspath(metadata_db)}: the rollback is not recorded ({error}), but version "
+            f"{rollback.version} is served. Its rollback.json has the record.",
+            file=os.fspath(metadata_db),
+            record=str(rollback.version),
+        ) from error
+
+
+def _write(metadata_db: str | os.PathLike[str], folder: str, rollback: Rollback) -> None:
     file.check(metadata_db, write=True)
     store = file.open_store(metadata_db, write=True)
     paths = {number: posixpath.join(folder, str(number)) for number in rollback[:3]}

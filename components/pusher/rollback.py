@@ -27,8 +27,8 @@ def roll_back(folder: str, reason: str, to: int | None = None) -> Rollback:
 
     Args:
         folder: of versions: a path, or an address of an object store.
-        to: default: the newest whole version with another model than the served one, and that
-            nobody has rolled back from.
+        to: default: the newest whole version of the same pipeline with another model than the
+            served one, and that nobody has rolled back from.
 
     Raises:
         UserError: there is no such version, it is damaged, or the copy cannot be written.
@@ -43,7 +43,7 @@ def roll_back(folder: str, reason: str, to: int | None = None) -> Rollback:
         restored = _last_good(folder, made) if to is None else _checked(folder, known, to)
         source = posixpath.join(folder, str(restored))
         rollback = Rollback(0, restored, known[0], _user(), reason, round(time.time(), 3))
-        pushed_by = filesystem.read(posixpath.join(source, owner.FILE))
+        pushed_by = _owner(folder, restored)
     content = rollback._asdict() | {"restored_model": _model(made, restored)}
     del content["version"]
     content["time"] = (
@@ -75,13 +75,18 @@ def _model(made: Made, number: int) -> int:
     return int(content["restored_model"]) if content else number
 
 
+def _owner(folder: str, number: int) -> bytes | None:
+    return filesystem.read(posixpath.join(folder, str(number), owner.FILE))
+
+
 def _last_good(folder: str, made: Made) -> int:
     newest, *earlier = made
     left = {_model(made, content["replaced"]) for content in made.values() if content}
     bad = {*left, _model(made, newest)}
+    owners = {number: _owner(folder, number) for number in made}
     damaged = []
     for number in earlier:
-        if _model(made, number) in bad:
+        if _model(made, number) in bad or owners[number] != owners[newest]:
             continue
         if not versions.damages_of(posixpath.join(folder, str(number))):
             return number
@@ -89,7 +94,15 @@ def _last_good(folder: str, made: Made) -> int:
     why = [f"{newest} is served"]
     why += [f"{each} is damaged" for each in damaged]
     others = [each for each in earlier if each not in damaged]
-    why += [f"{each} is a copy of it, or of a model that was rolled back from" for each in others]
+    why += [
+        f"{each} "
+        + (
+            "is a copy of it, or of a model that was rolled back from"
+            if owners[each] == owners[newest]
+            else "is of another pipeline"
+        )
+        for each in others
+    ]
     raise UserError(
         f"{folder}: has no version to roll back to ({'; '.join(why)}). "
         + ("Name one with --to." if others else "Push another model first."),

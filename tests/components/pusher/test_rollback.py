@@ -129,6 +129,18 @@ def test_nobody_gets_a_bad_model_back_by_default(serving, push):
     assert served(serving) == "c"
 
 
+def test_versions_of_another_pipeline_do_not_come_back(serving, push):
+    foreign, own = push("a", {"name": "other"}), push("b")
+    with pytest.raises(UserError) as caught:
+        roll_back(serving, "because")
+    assert caught.value.suggestion == f"--to {foreign}"
+    assert versions.numbers(serving) == [own, foreign]
+    done = roll_back(serving, "the pipeline moved", foreign)
+    assert json.loads(filesystem.read(f"{serving}/{done.version}/{owner.FILE}")) == {
+        "name": "other"
+    }
+
+
 @pytest.mark.parametrize("pushed", [(), ("only one",)])
 def test_nothing_to_roll_back_to(serving, push, pushed):
     numbers = [push(text) for text in pushed]

@@ -4,6 +4,7 @@ import getpass
 import pathlib
 
 import pytest
+from ml_metadata import errors
 from ml_metadata.proto import metadata_store_pb2 as pb
 from past_runs import Output
 
@@ -86,6 +87,19 @@ def test_it_is_what_the_pusher_pushed_last(stagecraft, pushed):
     first = next(event.artifact_id for event in events if event.type == pb.Event.INPUT)
     (restored,) = store.get_artifacts_by_id([first])
     assert restored.custom_properties["pushed_version"].string_value == str(pushed.numbers[0])
+
+
+def test_a_store_that_another_process_locks(pushed, monkeypatch):
+    def locked(*given):
+        raise errors.AbortedError("database is locked")
+
+    monkeypatch.setattr(rollbacks.ml_metadata.MetadataStore, "put_execution", locked)
+    metadata_db = pushed.output.folder / "metadata.db"
+    done = rollbacks.Rollback(9, *pushed.numbers, "me", REASON, 1.0)
+    with pytest.raises(UserError) as caught:
+        rollbacks.write(metadata_db, str(pushed.serving), done)
+    assert (caught.value.file, caught.value.record) == (str(metadata_db), "9")
+    assert rollbacks.read(metadata_db) == []
 
 
 def test_a_folder_without_metadata(stagecraft, pushed):
