@@ -237,6 +237,10 @@ def assemble(
                 filesystem=PushDestination.Filesystem(base_directory=places.serving)
             ),
             custom_config={owner.PUSHED_BY: dict(ownership.owner_of(settings))},
+            keep=settings.push.keep,
+            warmup=settings.push.warmup,
+            examples=examples,
+            split=eval_split,
         )
     )
 

@@ -30,6 +30,7 @@ KFP_VERBS = {
     "pipelines": {"create", "get", "list", "update", "delete"},
     "experiments": {"create", "get", "list", "archive", "unarchive", "delete"},
     "runs": {"create", "get", "list", "terminate", "retry", "archive", "unarchive", "delete"},
+    "jobs": {"create", "get", "list", "enable", "disable", "delete"},
 }
 """What Kubeflow Pipelines asks about (backend/src/apiserver/common/const.go, and its callers)."""
 

@@ -233,6 +233,11 @@ def describe(uri: str, kind: str = "") -> dict[str, File]:
     return dict(zip(paths, _mapped(read, paths, remote=remote), strict=True))
 
 
+def of_bytes(content: bytes) -> File:
+    """A file with this content."""
+    return File(len(content), hashlib.sha256(content).hexdigest())
+
+
 def text_of(files: Manifest) -> str:
     """A manifest as :func:`compare` reads it."""
     return json.dumps({name: [*each] for name, each in sorted(files.items())})

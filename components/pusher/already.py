@@ -19,7 +19,7 @@ from tfx.types import standard_artifacts
 
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.pusher import owner, versions
+from stagecraft.components.pusher import owner, versions, warmup
 from stagecraft.components.pusher.versions import Version, entries
 
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
@@ -56,7 +56,10 @@ def find(model: str, folder: str) -> Version | None:
 
 
 def lost(pushed: types.Artifact) -> str:
-    """Why a PushedModel is not served any more: its version is gone or damaged. Empty: it is."""
+    """Why a PushedModel is not served any more: its version is gone or damaged. Empty: it is.
+
+    Empty, too, if its version is gone and a newer one is served: see :func:`removed`.
+    """
     if pushed.type_name != standard_artifacts.PushedModel.TYPE_NAME:
         return ""
     if not pushed.get_int_custom_property("pushed"):
@@ -66,7 +69,7 @@ def lost(pushed: types.Artifact) -> str:
         filesystem.register()
     try:
         if not fileio.isdir(version):
-            return f"{version} is gone"
+            return "" if removed(pushed) else f"{version} is gone"
         if damages := versions.damages_of(version):
             return f"{damages[0].path(version)} {damages[0]}"
         signed = fileio.exists(posixpath.join(version, manifest.FILE))
@@ -78,14 +81,24 @@ def lost(pushed: types.Artifact) -> str:
     return ""
 
 
+def removed(pushed: types.Artifact) -> str:
+    """Why a PushedModel is not there although nothing is lost: a newer version replaced it."""
+    folder, _, name = pushed.get_string_custom_property("pushed_destination").rpartition("/")
+    known = versions.numbers(folder)
+    if not name.isdigit() or int(name) in known or not known or known[0] < int(name):
+        return ""
+    return f"version {name} was removed, and version {known[0]} is served"
+
+
 def _same(one: str, other: str) -> bool:
     graphs = [posixpath.join(folder, _GRAPH) for folder in (one, other)]
     if not all(map(fileio.exists, graphs)):
         return False
     names = sorted(_files(one))
     known = set(_files(other))
-    # A version may have extra files at its top level, such as a model card.
-    if not known.issuperset(names) or any("/" in name for name in known.difference(names)):
+    # A version may have extra files at its top level, such as a model card, and warm-up requests.
+    more = known.difference(names, (warmup.FILE,))
+    if not known.issuperset(names) or any("/" in name for name in more):
         return False
     pairs = ((posixpath.join(one, name), posixpath.join(other, name)) for name in names)
     if not all(_equal(*pair) for pair in pairs):

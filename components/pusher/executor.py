@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import posixpath
 from typing import Any
 
 from tfx import types
 from tfx.components.pusher import executor
+from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest
-from stagecraft.components.pusher import already, owner
+from stagecraft.components.pusher import already, owner, retention, warmup
 from stagecraft.components.pusher.versions import check_copy, explained, write_version
 
 Artifacts = dict[str, list[types.Artifact]]
+
+EXAMPLES = standard_component_specs.EXAMPLES_KEY
+
+KEEP, WARMUP = "keep", "warmup"
+"""Keys of ``custom_config``: a number of versions; ``{"examples": 5, "split": "eval"}``."""
+
+REMOVED = "removed_versions"
+"""Property of a PushedModel."""
 
 _MODELS = (standard_component_specs.MODEL_KEY, standard_component_specs.INFRA_BLESSING_KEY)
 
@@ -33,7 +44,8 @@ class Executor(executor.Executor):
 
         The output gets a copy of the model, and the custom properties ``pushed``,
         ``pushed_destination`` and ``pushed_version``. If the newest version already is the model,
-        these name it, and ``already_pushed`` is 1.
+        these name it, and ``already_pushed`` is 1. ``removed_versions`` is a JSON list, if the
+        Pusher keeps a number of versions.
 
         Raises:
             DamagedArtifactError: the model is not the one that the Trainer wrote.
@@ -53,7 +65,9 @@ class Executor(executor.Executor):
         model = self.GetModelPath(input_dict)
         files = manifest.describe(model)
         folder = _folder(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY])
-        pushed_by = _pushed_by(exec_properties)
+        text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+        config = (json_utils.loads(text) if text else None) or {}
+        pushed_by: owner.Owner | None = config.get(owner.PUSHED_BY)
         if pushed_by is not None:
             with explained(folder):
                 owner.check(folder, pushed_by)
@@ -61,18 +75,28 @@ class Executor(executor.Executor):
         io_utils.copy_dir(model, pushed.uri)
         check_copy(pushed.uri, files)
         existing = already.find(model, folder)
-        version = existing or write_version(model, folder, pushed_by, files)
-        self._MarkPushed(pushed, version.path, str(version.number))
         if existing:
+            version = existing
             pushed.set_int_custom_property(already.ALREADY, 1)
             _log.info("%s: already pushed as version %d", model, version.number)
+        else:
+            more = _warmup(model, input_dict.get(EXAMPLES), config.get(WARMUP))
+            version = write_version(model, folder, pushed_by, files, more)
+        self._MarkPushed(pushed, version.path, str(version.number))
+        if config.get(KEEP):
+            removed = retention.prune(folder, config[KEEP], pushed_by)
+            pushed.set_string_custom_property(REMOVED, json.dumps(removed))
+            _log.info("%s: removed versions: %s", folder, removed)
 
 
-def _pushed_by(exec_properties: dict[str, Any]) -> owner.Owner | None:
-    text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
-    config = json_utils.loads(text) if text else None
-    found: owner.Owner | None = (config or {}).get(owner.PUSHED_BY)
-    return found
+def _warmup(
+    model: str, examples: list[types.Artifact] | None, settings: dict[str, Any] | None
+) -> dict[str, bytes]:
+    """The file of warm-up requests; none if the model has one, or if there is no example."""
+    if not settings or not examples or fileio.exists(posixpath.join(model, warmup.FILE)):
+        return {}
+    found = warmup.records(examples[0], settings["split"], settings["examples"])
+    return {warmup.FILE: warmup.requests(model, found)} if found else {}
 
 
 def _folder(push_destination: str) -> str:

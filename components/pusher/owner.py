@@ -46,9 +46,14 @@ class ForeignVersionError(UserError):
         self.pushed_by, self.owner = dict(pushed_by), dict(owner)
 
 
+def is_version(name: str) -> bool:
+    """Whether the name of a folder's entry is that of a version."""
+    return re.fullmatch("[0-9]{1,19}", name) is not None
+
+
 def newest(names: Iterable[str]) -> str | None:
     """The highest version among the names of a folder's entries."""
-    return max((name for name in names if re.fullmatch("[0-9]{1,19}", name)), key=int, default=None)
+    return max(filter(is_version, names), key=int, default=None)
 
 
 def check(folder: str, owner: Owner) -> None:

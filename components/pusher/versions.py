@@ -14,7 +14,7 @@ import posixpath
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -31,7 +31,9 @@ SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
 
 HIGHEST = 2**63 - 1  # TensorFlow Serving stores a version as int64
-_TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
+TEMPORARY = ".pushing-"
+"""Prefix of a folder that becomes a version when it has all files, or that was one."""
+
 _ABANDONED = 24 * 3600  # seconds after its last change until such a folder counts as abandoned
 
 
@@ -80,6 +82,17 @@ def check_copy(folder: str, files: Manifest) -> None:
         raise DamagedCopyError(folder, damages)
 
 
+def numbers(folder: str) -> list[int]:
+    """The numbers of all versions, highest first."""
+    names = entries(folder)
+    return sorted((int(name) for name in names if owner.is_version(name)), reverse=True)
+
+
+def main_files(model: str) -> list[str]:
+    """Names of a SavedModel's main files; usually one."""
+    return [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]
+
+
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
     """The number of a new version: the time (s since 1970), or the highest version plus one."""
     number = max(int(now), 1 + int(owner.newest(names) or 0))
@@ -98,6 +111,7 @@ def write_version(
     folder: str,
     pushed_by: owner.Owner | None = None,
     files: Manifest | None = None,
+    more: Mapping[str, bytes] | None = None,
 ) -> Version:
     """Copies a model to a folder as its highest version, atomically, and reads the copy back.
 
@@ -107,6 +121,7 @@ def write_version(
     Args:
         pushed_by: written to the version; None: not known.
         files: those of the model; None: as they are now.
+        more: files that the version has besides those of the model, by name.
 
     Raises:
         DamagedCopyError: the copy differs from ``files``.
@@ -115,7 +130,7 @@ def write_version(
     if "://" in model or "://" in folder:
         filesystem.register()
     with explained(folder):
-        main = [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]
+        main = main_files(model)
         if not main:
             raise UserError(
                 f"{model}: has no saved_model.pb to push. Run the Trainer again, for example with "
@@ -125,18 +140,24 @@ def write_version(
             )
         files = manifest.describe(model) if files is None else files
         if "://" in folder:
-            return _upload(model, folder, main, pushed_by, files)
-        return _copy(model, folder, pushed_by, files)
+            return _upload(model, folder, main, pushed_by, files, more or {})
+        return _copy(model, folder, pushed_by, files, more or {})
 
 
-def _copy(model: str, folder: str, pushed_by: owner.Owner | None, files: Manifest) -> Version:
+def _copy(
+    model: str,
+    folder: str,
+    pushed_by: owner.Owner | None,
+    files: Manifest,
+    more: Mapping[str, bytes],
+) -> Version:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder)
-    temporary = os.path.join(folder, _TEMPORARY + uuid.uuid4().hex)
+    temporary = os.path.join(folder, TEMPORARY + uuid.uuid4().hex)
     try:
         io_utils.copy_dir(model, temporary)
         check_copy(temporary, files)
-        _sign(temporary, pushed_by, files)
+        _complete(temporary, pushed_by, files, more)
         while True:
             number = next_version(folder, os.listdir(folder), time.time())
             path = os.path.join(folder, str(number))
@@ -154,7 +175,12 @@ def _copy(model: str, folder: str, pushed_by: owner.Owner | None, files: Manifes
 
 
 def _upload(
-    model: str, folder: str, main: list[str], pushed_by: owner.Owner | None, files: Manifest
+    model: str,
+    folder: str,
+    main: list[str],
+    pushed_by: owner.Owner | None,
+    files: Manifest,
+    more: Mapping[str, bytes],
 ) -> Version:
     number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
@@ -164,7 +190,7 @@ def _upload(
             model, path, deny_regex_patterns=[re.escape(each) + "$" for each in paths]
         )
         check_copy(path, {name: each for name, each in files.items() if name not in main})
-        _sign(path, pushed_by, files)
+        _complete(path, pushed_by, files, more)
         for each in paths:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
         check_copy(path, {name: files[name] for name in main})
@@ -175,8 +201,18 @@ def _upload(
     return Version(path, number)
 
 
-def _sign(version: str, pushed_by: owner.Owner | None, files: Manifest) -> None:
-    io_utils.write_string_file(posixpath.join(version, manifest.FILE), manifest.text_of(files))
+def _complete(
+    version: str, pushed_by: owner.Owner | None, files: Manifest, more: Mapping[str, bytes]
+) -> None:
+    described = {name: manifest.of_bytes(content) for name, content in more.items()}
+    for name, content in more.items():
+        path = posixpath.join(version, name)
+        fileio.makedirs(posixpath.dirname(path))
+        with fileio.open(path, "wb") as file:
+            file.write(content)
+    check_copy(version, described)
+    text = manifest.text_of({**files, **described})
+    io_utils.write_string_file(posixpath.join(version, manifest.FILE), text)
     if pushed_by is not None:
         text = json.dumps(dict(pushed_by), indent=1)
         io_utils.write_string_file(posixpath.join(version, owner.FILE), text)
@@ -185,7 +221,7 @@ def _sign(version: str, pushed_by: owner.Owner | None, files: Manifest) -> None:
 def _remove_abandoned(folder: str) -> None:
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        if not name.startswith(_TEMPORARY):
+        if not name.startswith(TEMPORARY):
             continue
         with contextlib.suppress(
             FileNotFoundError, fileio.NotFoundError

@@ -19,6 +19,7 @@ from stagecraft.pipeline.cli.commands.history import history
 from stagecraft.pipeline.cli.commands.lint import lint
 from stagecraft.pipeline.cli.commands.parity import parity
 from stagecraft.pipeline.cli.commands.plan import plan
+from stagecraft.pipeline.cli.commands.push import push
 from stagecraft.pipeline.cli.commands.render import render
 from stagecraft.pipeline.cli.commands.report import report
 from stagecraft.pipeline.cli.commands.run import run
@@ -67,6 +68,7 @@ def main() -> None:
     stagecraft report RUN            the report of a run: curves, errors, devices, lineage
     stagecraft history               past runs: data, settings, topology, accuracy
     stagecraft compare A B           two runs side by side
+    stagecraft push --rollback       an earlier version of the pushed model, served again
     stagecraft config --describe     every setting
     stagecraft schema                a schema of your own data, inferred, as a file to edit
     stagecraft plan                  the estimated cost of a topology, before training
@@ -81,7 +83,7 @@ def main() -> None:
 
 
 for command in (
-    *(init, run, watch, report, history, compare, config, schema, plan, parity),
+    *(init, run, watch, report, history, compare, push, config, schema, plan, parity),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.metadata import file, run_metadata
+from stagecraft.components.metadata import file, rollbacks, run_metadata
+from stagecraft.components.metadata.rollbacks import Rollback
 from stagecraft.pipeline.local import layout
 
 RUNS = pathlib.Path("runs")
@@ -111,6 +112,28 @@ def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[s
     if problems and not runs:
         raise UserError("; ".join(problems))
     return sorted(runs, key=lambda run: -run.began), problems
+
+
+def only_output(root: pathlib.Path = RUNS) -> pathlib.Path:
+    """The output folder below ``root``; raises a UserError if there is none, or several."""
+    outputs = find_outputs(root)
+    if len(outputs) > 1:
+        named = ", ".join(map(str, outputs[:_NAMED]))
+        raise UserError(
+            f"{root}: contains {len(outputs)} outputs of runs; name one with --output: {named}.",
+            setting="--output",
+            suggestion=f"--output {outputs[0]}",
+            file=str(root),
+        )
+    return outputs[0]
+
+
+def rolled_back(outputs: Iterable[pathlib.Path]) -> list[tuple[pathlib.Path, Rollback]]:
+    """All rollbacks of the models of some output folders, newest first."""
+    found = [
+        (output, each) for output in outputs for each in rollbacks.read(layout.metadata_db(output))
+    ]
+    return sorted(found, key=lambda pair: -pair[1].time)
 
 
 def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:

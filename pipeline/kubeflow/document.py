@@ -112,8 +112,18 @@ class Document(NamedTuple):
             else:
                 yield step
 
+    def named(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Values by the names of parameters, which a setting may stand for: ``train.epochs``."""
+
+        def known(name: str) -> str:
+            flat = name.replace(".", "_")
+            return flat if flat in self.parameters else name
+
+        return {known(name): value for name, value in values.items()}
+
     def arguments(self, values: Mapping[str, str]) -> Json:
         """Parameters with their defaults: ``validatePipelineJobInputs`` in v2_template.go."""
+        values = self.named(values)
         if unknown := sorted(set(values) - set(self.parameters)):
             known = ", ".join(sorted(self.parameters)) or "none"
             raise SettingError(

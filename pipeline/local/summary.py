@@ -28,7 +28,8 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.content import SKIPPED
 from stagecraft.components.metadata import run_metadata
-from stagecraft.components.pusher.already import ALREADY, lost
+from stagecraft.components.pusher.already import ALREADY, lost, removed
+from stagecraft.components.pusher.executor import REMOVED
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
@@ -104,7 +105,8 @@ def _of_pusher(artifacts: Artifacts) -> str:
         return "not pushed"
     if already_pushed(artifacts):
         return f"already pushed as version {os.path.basename(folder)}"
-    return "pushed"
+    gone = len(removed_versions(artifacts))
+    return "pushed" + (f", {gone} old version{'s' * (gone > 1)} removed" if gone else "")
 
 
 FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
@@ -178,6 +180,12 @@ def already_pushed(artifacts: Artifacts) -> bool:
     return bool(artifacts["pushed_model"][0].get_int_custom_property(ALREADY))
 
 
+def removed_versions(artifacts: Artifacts) -> list[int]:
+    """The old versions that the Pusher removed, from its artifacts."""
+    text = artifacts["pushed_model"][0].get_string_custom_property(REMOVED)
+    return list(json.loads(text)) if text else []
+
+
 def page(artifacts: Artifacts) -> str:
     """The file of the report about the run, from its artifacts."""
     return os.path.join(artifacts["report"][0].uri, REPORT)
@@ -230,9 +238,11 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         fields["pushed"] = pushed_to(outputs["Pusher"])
         with contextlib.suppress(UserError):  # a store that cannot be reached now
             # The Pusher of this run has just looked, unless the run skips it.
-            if why := lost(outputs["Pusher"]["pushed_model"][0]):
+            model = outputs["Pusher"]["pushed_model"][0]
+            if why := lost(model) or removed(model):
                 fields |= {"pushed": None, "not_pushed_because": why}
         fields["already_pushed"] = already_pushed(outputs["Pusher"])
+        fields["removed_versions"] = removed_versions(outputs["Pusher"])
     if "TrainingReport" in outputs:
         fields["report"] = page(outputs["TrainingReport"])
     return fields

@@ -125,6 +125,19 @@ class PushSettings(Settings):
         description="folder of numbered model versions; default: OUTPUT/serving, and on Kubeflow "
         "serving/NAME below kubeflow.pipeline_root",
     )
+    keep: int | None = Field(
+        None,
+        ge=1,
+        description="number of versions of this pipeline that stay in the folder; null: all. The "
+        "model that a new one is compared with, and versions that a user rolled back to, stay, too",
+    )
+    warmup: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="number of examples in the warm-up requests that a pushed version has for "
+        "TensorFlow Serving; 0: none",
+    )
 
 
 class ParitySettings(Settings):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
+import warmups
 from support import run
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
@@ -54,6 +55,7 @@ def test_a_table_from_parquet_to_predictions(tmp_path):
             "source": str(tmp_path / "data"),
             "infer_schema": True,
         },
+        "push": {"keep": 1, "warmup": 3},
     }
     (tmp_path / "table.yaml").write_text(json.dumps(settings))
     done = run(tmp_path / "out", "--config", tmp_path / "table.yaml", settings=())
@@ -69,6 +71,10 @@ def test_a_table_from_parquet_to_predictions(tmp_path):
         counted += sum(present(each)[1] for each in found.features if name_of(each) == "gap")
     assert counted == (absent < 2).sum()
     [model] = (tmp_path / "out").glob("pipeline_root/Trainer/model/*/Format-Serving")
+    # An empty text and NaN are missing values, of which these requests may have some.
+    signatures = {"serving_default", "serving_columns"}
+    assert warmups.answered(done.result["pushed"]) == dict.fromkeys(signatures, 3)
+    assert not (model / warmups.FILE).exists()
     predict = tf.saved_model.load(str(model)).signatures["serving_columns"]
     given = {
         "n": tf.constant([0, 0, 5, 0, 0], tf.int64),

@@ -36,6 +36,8 @@ _HEADER = (
 def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> None:
     """List past runs of this machine: data, topology, time, accuracy, blessed, pushed, settings.
 
+    A second table lists the rollbacks of `stagecraft push --rollback`.
+
     FOLDER is a folder that `stagecraft run --output` wrote, or one that contains such folders.
     Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset.
     The preset is the one with the same name as the pipeline. If there is no such preset, SETTINGS
@@ -65,14 +67,23 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
         raise UserError(
             f"{where}: this folder has no run yet; run 'stagecraft run' first", file=where
         )
+    rolled_back = runs.rolled_back({run.output: None for run in recorded})
     for problem in problems:
         console.say(f"Left out: {problem}", stderr=True)
     if as_json:
-        console.say_json({"runs": [run.as_json() for run in past_runs]})
+        rollbacks = [{"output": str(output), **each._asdict()} for output, each in rolled_back]
+        console.say_json({"runs": [run.as_json() for run in past_runs], "rollbacks": rollbacks})
         return
     others = any(run.monitor != ACCURACY for run in past_runs)
     header = tuple(name.format("RESULT" if others else "ACCURACY") for name in _HEADER)
     console.table(header, [_cells(run) for run in past_runs], folded=True)
+    if rolled_back:
+        console.say("")
+        console.table(
+            ("ROLLBACK", "OUTPUT", "SERVED", "COPY OF", "BEFORE", "BY", "REASON"),
+            [past_run_text.rollback(output, each) for output, each in rolled_back[:limit]],
+            folded=True,
+        )
     if len(recorded) > limit:
         console.say(f"The newest {limit} of {len(recorded)}; --limit shows more.", stderr=True)
 

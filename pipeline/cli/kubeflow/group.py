@@ -12,6 +12,7 @@ from stagecraft.pipeline.cli.command import Group
 from stagecraft.pipeline.cli.kubeflow.connection import context_fields
 from stagecraft.pipeline.cli.kubeflow.pipelines import pipelines
 from stagecraft.pipeline.cli.kubeflow.runs import runs
+from stagecraft.pipeline.cli.kubeflow.schedules import schedule
 from stagecraft.pipeline.cli.options import not_empty
 from stagecraft.pipeline.cli.terminal import console
 
@@ -119,7 +120,7 @@ def delete(name: str) -> None:
 
 @click.group(short_help="Upload, start and watch pipelines on a Kubeflow cluster.")
 def kubeflow() -> None:
-    """Manage pipelines and runs on open-source Kubeflow Pipelines 2.x.
+    """Manage pipelines, runs and schedules on open-source Kubeflow Pipelines 2.x.
 
     \b
     stagecraft compile --set kubeflow.image=registry/stagecraft@sha256:…
@@ -127,6 +128,7 @@ def kubeflow() -> None:
     stagecraft kubeflow pipelines create quickstart.yaml
     stagecraft kubeflow runs create quickstart -p train_epochs=2 --watch
     stagecraft kubeflow runs logs RUN --step Trainer --follow
+    stagecraft kubeflow schedule create quickstart --cron "0 6 * * *"
 
     Options have priority. Commands take all other connection values from the first source that
     applies: a context (--context or STAGECRAFT_KUBEFLOW_CONTEXT); the environment
@@ -142,4 +144,5 @@ def kubeflow() -> None:
 
 kubeflow.add_command(pipelines)
 kubeflow.add_command(runs)
+kubeflow.add_command(schedule)
 kubeflow.add_command(contexts)

@@ -373,5 +373,6 @@ def _run(api: Api, run: Run) -> dict[str, Any]:
         "finished": optional_time(run.finished),
         "pipeline_id": run.pipeline_id,
         "version_id": run.version_id,
+        "schedule_id": run.schedule_id,
         "link": api.link(f"runs/details/{run.id}"),
     }

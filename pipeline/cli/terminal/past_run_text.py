@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, short
 from stagecraft.components.example_gen import spans
-from stagecraft.pipeline.cli.terminal.wording import duration
+from stagecraft.pipeline.cli.terminal.wording import day, duration
 
 if TYPE_CHECKING:
+    from stagecraft.components.metadata.rollbacks import Rollback
     from stagecraft.pipeline.history.past_run import PastRun
 
 
@@ -67,6 +70,13 @@ def pushed(run: PastRun) -> str:
     if run.pushed is None:
         return "" if run.blessed is None else "no"
     return os.path.basename(run.pushed)
+
+
+def rollback(output: pathlib.Path, rolled_back: Rollback) -> tuple[str, ...]:
+    """When, the versions served after and before, by whom, and why."""
+    time = datetime.datetime.fromtimestamp(rolled_back.time).astimezone()
+    versions = (str(number) for number in rolled_back[:3])
+    return day(time), str(output), *versions, rolled_back.user, rolled_back.reason
 
 
 def value(setting: Any) -> str:

@@ -89,6 +89,9 @@ def as_fields(
         lines.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
         if report["blessed"]:
             lines.append(("pushed", _pushed(report)))
+            if gone := report.get("removed_versions"):
+                kept = f"(push.keep: {settings.push.keep})"
+                lines.append(("removed", f"old versions {', '.join(map(str, gone))} {kept}"))
         else:
             lines.append(("pushed", "no: the Pusher pushes only a blessed model"))
         comparison = report.get("comparison")

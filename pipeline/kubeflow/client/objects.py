@@ -77,6 +77,9 @@ class Run(NamedTuple):
     stopped_at: datetime.datetime | None
     """When a user stopped the run, if any did. The server reports such a run as FAILED."""
 
+    schedule_id: str | None
+    """Of the schedule that started the run; None: a user started it."""
+
     error: str
     tasks: list[Any]
     """``V2beta1PipelineTaskDetail``, one for each of Argo's nodes."""
@@ -100,6 +103,7 @@ class Run(NamedTuple):
             reference.pipeline_version_id if reference else answer.pipeline_version_id,
             (answer.runtime_config.parameters if answer.runtime_config else None) or {},
             next((each.update_time for each in history if each.state == _STOPPING), None),
+            answer.recurring_run_id or None,
             (answer.error.message if answer.error else None) or "",
             (answer.run_details.task_details if answer.run_details else None) or [],
             answer.pipeline_spec or {},
@@ -114,6 +118,60 @@ class Run(NamedTuple):
     def is_over(self) -> bool:
         """Whether its state is final."""
         return self.state in FINISHED
+
+
+class Trigger(NamedTuple):
+    """When a schedule starts runs: a cron expression, or an interval."""
+
+    cron: str | None = None
+    """Second, minute, hour, day of month, month, day of week; in UTC, unless the cluster's
+    ``CRON_SCHEDULE_TIMEZONE`` names another zone."""
+
+    interval_seconds: int | None = None
+    """Seconds from one run to the next."""
+
+    start: datetime.datetime | None = None
+    end: datetime.datetime | None = None
+
+
+class Schedule(NamedTuple):
+    """A recurring run."""
+
+    id: str
+    name: str
+    enabled: bool
+    trigger: Trigger
+    created: datetime.datetime | None
+    experiment_id: str
+    pipeline_id: str | None
+    version_id: str | None
+    parameters: Json
+    no_catchup: bool
+
+    @classmethod
+    def of(cls, answer: Any) -> Schedule:
+        """Converts kfp's object. One that the server cannot read has no more than an ID."""
+        reference = answer.pipeline_version_reference
+        cron = answer.trigger.cron_schedule if answer.trigger else None
+        periodic = answer.trigger.periodic_schedule if answer.trigger else None
+        times = cron or periodic
+        return cls(
+            answer.recurring_run_id,
+            answer.display_name or "",
+            answer.status == "ENABLED",
+            Trigger(
+                cron.cron if cron else None,
+                int(periodic.interval_second) if periodic else None,
+                times.start_time if times else None,
+                times.end_time if times else None,
+            ),
+            answer.created_at,
+            answer.experiment_id or "",
+            reference.pipeline_id if reference else None,
+            reference.pipeline_version_id if reference else None,
+            (answer.runtime_config.parameters if answer.runtime_config else None) or {},
+            bool(answer.no_catchup),
+        )
 
 
 def document(spec: Json) -> Document:

@@ -41,6 +41,7 @@ def create(
     if once and not name:
         raise UserError("--once finds a run by its name: set --name, too.", setting="--once")
     # A value for each: servers of kfp 2.5 ignore the specification's defaults.
+    parameters = version.document.named(parameters)
     values = version.document.arguments(parameters)
     now = datetime.datetime.now(datetime.timezone.utc)
     group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)

@@ -1,5 +1,6 @@
 """The component, as a launcher runs it: TFX's spec, with another version directory."""
 
+import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
-from tfx.utils import proto_utils
+from tfx.utils import json_utils, proto_utils
 
 from stagecraft.common.errors import UserError
 from stagecraft.components import Pusher
@@ -28,6 +29,8 @@ def run(
     *,
     blessed: int = 1,
     destination: str = "",
+    config: dict[str, Any] | None = None,
+    examples: types.Artifact | None = None,
     spoil: Callable[[pathlib.Path], None] = lambda folder: None,
 ) -> Any:
     """Runs the executor on ``folder/model``, after ``spoil``; the artifact it gives."""
@@ -47,9 +50,16 @@ def run(
         filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(folder / "serving"))
     )
     executor.Executor().Do(
-        {"model": [model], "model_blessing": [blessing]},
+        {
+            "model": [model],
+            "model_blessing": [blessing],
+            **({"examples": [examples]} if examples else {}),
+        },
         {"pushed_model": [pushed]},
-        {"push_destination": destination or proto_utils.proto_to_json(given)},
+        {
+            "push_destination": destination or proto_utils.proto_to_json(given),
+            "custom_config": json_utils.dumps(config),
+        },
     )
     return pushed
 
@@ -176,6 +186,65 @@ def test_a_version_that_is_gone_is_lost(tmp_path):
     version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
     version.rename(tmp_path / "elsewhere")
     assert already.lost(pushed) == f"{version} is gone"
+
+
+def test_old_versions_are_removed_and_not_pushed_again(tmp_path, monkeypatch):
+    config = {"pushed_by": {"name": "mine"}, "keep": 2}
+    pushed = []
+    for text in "abcd":
+        monkeypatch.setitem(FILES, "saved_model.pb", text)
+        pushed.append(run(tmp_path, config=config))
+    removed = [
+        json.loads(each.get_string_custom_property("removed_versions") or "[]") for each in pushed
+    ]
+    numbers = [int(each.get_string_custom_property("pushed_version")) for each in pushed]
+    assert removed == [[], [], numbers[:1], numbers[1:2]]
+    left = {int(path.name) for path in (tmp_path / "serving").iterdir()}
+    assert left == set(numbers[2:])
+    # A run of an old model that is in the cache must not put it on top of newer ones.
+    for each, number in zip(pushed[:2], numbers, strict=False):
+        assert already.lost(each) == ""
+        assert str(number) in already.removed(each) and str(numbers[3]) in already.removed(each)
+    for each in pushed[2:]:
+        assert (already.lost(each), already.removed(each)) == ("", "")
+
+
+def test_only_the_pushed_version_has_warm_up_requests(tmp_path, monkeypatch):
+    examples = standard_artifacts.Examples()
+    examples.uri, examples.split_names = str(tmp_path), '["eval"]'
+    asked = []
+    monkeypatch.setattr(executor.warmup, "records", lambda *given: asked.append(given) or [b"e"])
+    monkeypatch.setattr(executor.warmup, "requests", lambda model, records: b"".join(records))
+    config = {"warmup": {"examples": 3, "split": "eval"}}
+    pushed = run(tmp_path, config=config, examples=examples)
+    version = pathlib.Path(pushed.get_string_custom_property("pushed_destination"))
+    assert (version / executor.warmup.FILE).read_bytes() == b"e"
+    assert asked == [(examples, "eval", 3)]
+    assert executor.warmup.FILE in json.loads((version / manifest.FILE).read_text())
+    for folder in ("pushed", "model/Format-Serving"):
+        assert not (tmp_path / folder / executor.warmup.FILE).exists()
+    # The version still is the model.
+    again = run(tmp_path, config=config, examples=examples)
+    assert again.get_int_custom_property("already_pushed") == 1
+    assert already.lost(again) == ""
+
+
+def test_arguments_of_the_component():
+    examples = types.Channel(type=standard_artifacts.Examples)
+    given = {"model": CHANNEL, "push_destination": pusher_pb2.PushDestination()}
+    plain = Pusher(**given, custom_config={"a": 1}, examples=examples)
+    assert set(plain.inputs) == {"model"}
+    assert json.loads(plain.exec_properties["custom_config"]) == {"a": 1}
+    warm = Pusher(**given, keep=3, warmup=5, examples=examples, split="test")
+    assert set(warm.inputs) == {"model", "examples"}
+    assert json.loads(warm.exec_properties["custom_config"]) == {
+        "keep": 3,
+        "warmup": {"examples": 5, "split": "test"},
+    }
+    for missing, wrong in (("model", {}), ("examples", {"model": CHANNEL, "warmup": 1})):
+        with pytest.raises(UserError) as caught:
+            Pusher(**wrong, push_destination=pusher_pb2.PushDestination())
+        assert caught.value.setting == missing
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+import warmups
 from model_arguments import classes
 from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.components.pusher import warmup
 from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.kinds import image_classification
@@ -96,6 +99,23 @@ def _without_label(serialized: bytes) -> bytes:
     del example.features.feature[features.LABEL]
     del example.features.feature[features.ID]
     return example.SerializeToString()
+
+
+def test_warm_up_requests_of_pictures(exported, tmp_path):
+    """In the form of each signature; the export itself has none."""
+    found = warmup.requests(str(exported.folder), exported.serialized[:2])
+    assert not (exported.folder / warmup.FILE).exists()
+    served = tmp_path / "served"
+    shutil.copytree(exported.folder, served)
+    (served / warmup.FILE).write_bytes(found)
+    signatures = {"serving_default", "serving_images", "serving_transformed"}
+    assert warmups.answered(served) == dict.fromkeys(signatures, 2)
+    images = [
+        tf.make_ndarray(request.inputs["images"])
+        for request in warmups.requests(served / warmup.FILE)
+        if request.model_spec.signature_name == "serving_images"
+    ]
+    np.testing.assert_array_equal(np.concatenate(images), exported.images[:2])
 
 
 @pytest.mark.slow
