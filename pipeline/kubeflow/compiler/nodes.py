@@ -22,13 +22,16 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
-from tfx.types.standard_artifacts import Model
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model
 from tfx.utils import name_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components import LatestBlessedBaseline
+from stagecraft.components import BaseModel, LastStatistics, LatestBlessedBaseline
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
+
+_STRATEGIES = (LatestBlessedModelStrategy, LatestBlessedBaseline, BaseModel, LastStatistics)
+"""Of resolvers that steps can replace."""
 
 
 class UnsupportedNodeError(UserError):
@@ -185,12 +188,13 @@ def _check_complete(pipeline: Pipeline) -> None:
 def _check_resolver(node: resolver.Resolver) -> None:
     """Refuses resolvers without a counterpart on Kubeflow."""
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
-    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
+    if not issubclass(strategy, _STRATEGIES):
         raise UnsupportedNodeError(
             node,
             "Kubeflow Pipelines has no resolvers, and the strategy "
             f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
-            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
+            "stagecraft.components.LatestBlessedBaseline, BaseModel or LastStatistics, or an "
+            "Importer with a fixed address.",
         )
 
 
@@ -268,15 +272,19 @@ def _unused_name(spec: Json, name: str) -> str:
 
 
 def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
-    """Replaces the resolver with an uncached step that looks up the latest blessed model.
+    """Replaces the resolver with an uncached step that looks up an artifact of an earlier run.
 
     Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
     artifact in each run would be a new input of later steps, and prevent their caching.
     """
+    config = node.exec_properties[resolver.RESOLVER_CONFIG]
+    choice = [specs.CHOICE, config["choice"]] if "choice" in config else []
+    # Artifacts of this run, which tell what to leave out.
+    kinds = (Examples, ExampleStatistics) if choice else (Model,)
     candidates = {
         f"candidate_{index}": channel
         for index, channel in enumerate(_produced(node))
-        if issubclass(channel.type, Model)
+        if issubclass(channel.type, kinds)
     }
     types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
     specs.add(
@@ -285,6 +293,7 @@ def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
         image=image,
         args=[
             specs.LATEST_BLESSED,
+            *choice,
             "--output_types",
             json.dumps(types, sort_keys=True),
             "--json_serialized_invocation_args",
