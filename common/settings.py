@@ -223,11 +223,20 @@ def primitive(value: Any, *, sort_keys: bool = False) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
+def is_section(annotation: Any) -> bool:
+    """Whether a field of this type has settings of its own."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
 def structured(value: Any, annotation: Any) -> Any:
-    """The mapping or the list of a field whose JSON :func:`primitive` gave; else the value."""
+    """The mapping or the list of a field whose JSON :func:`primitive` gave; else the value.
+
+    A section in a field is a mapping.
+    """
     origin = typing.get_origin(annotation)
     kinds = {typing.get_origin(each) or each for each in typing.get_args(annotation)}
     kinds = kinds if origin in (typing.Union, types.UnionType) else {origin}
+    kinds = {dict if is_section(each) else each for each in kinds}
     if not isinstance(value, str) or not kinds & {dict, tuple}:
         return value
     return json.loads(value) if str not in kinds or value.startswith("{") else value

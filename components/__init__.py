@@ -13,6 +13,7 @@ from stagecraft.common import lazy
 
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate as AnomalyGate
+    from stagecraft.components.base_model import BaseModel as BaseModel
     from stagecraft.components.baseline import LatestBlessedBaseline as LatestBlessedBaseline
     from stagecraft.components.evaluator.better_than_constant import (
         BetterThanConstant as BetterThanConstant,
@@ -58,6 +59,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.import_transform_graph import (
         ImportTransformGraph as ImportTransformGraph,
     )
+    from stagecraft.components.last_statistics import LastStatistics as LastStatistics
     from stagecraft.components.parity_gate.component import ParityGate as ParityGate
     from stagecraft.components.pusher.component import Pusher as Pusher
     from stagecraft.components.report.component import TrainingReport as TrainingReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
@@ -22,16 +22,21 @@ from tfx.types.channel import Channel
 from stagecraft.common.errors import UserError
 from stagecraft.components import (
     AnomalyGate,
+    BaseModel,
     Evaluator,
     ImportSchema,
     ImportTransformGraph,
+    LastStatistics,
     LatestBlessedBaseline,
     ParityGate,
     Pusher,
     SpanWindow,
     Trainer,
     TrainingReport,
+    base_model,
+    last_statistics,
 )
+from stagecraft.components.anomaly_gate.drift import Limits
 from stagecraft.components.pusher import owner
 from stagecraft.components.schema_gen import SchemaGen
 from stagecraft.pipeline import data
@@ -150,6 +155,19 @@ def assemble(
         else ImportSchema(schema_file=settings.schema_path)
     )
     schema = schema_node.outputs["schema"]
+    drift = settings.drift
+    compared: dict[str, Any] = {}
+    if drift.max_skew is not None or drift.looks_back:
+        compared["limits"] = Limits(drift.max_distance, drift.max_skew, drift.features)
+    if drift.looks_back:
+        last = Resolver(
+            strategy_class=LastStatistics,
+            config={"choice": last_statistics.CHOICE},
+            statistics=statistics_gen.outputs["statistics"],
+            earlier=Channel(type=standard_artifacts.ExampleStatistics),
+            anomalies=Channel(type=standard_artifacts.ExampleAnomalies),
+        ).with_id("LastStatistics")
+        compared["earlier_statistics"] = nodes.add(last).outputs["earlier"]
     anomaly_gate = nodes.add(
         AnomalyGate(
             examples=examples,
@@ -161,6 +179,7 @@ def assemble(
             task=settings.task,
             train_split=splits[0],
             inferred=settings.schema_path is None,
+            **compared,
         )
     )
 
@@ -185,7 +204,7 @@ def assemble(
                     examples=training_examples,
                     transform_graph=transform.outputs["transform_graph"],
                     schema=schema,
-                    settings=settings,
+                    settings=settings.model_copy(update={"train": settings.train.from_files}),
                     steps=settings.parity.steps,
                     batch_size=settings.parity.batch_size,
                     timeout_seconds=settings.parity.timeout_seconds,
@@ -194,6 +213,15 @@ def assemble(
                 )
             )
         )
+    earlier = {}
+    if choice := settings.train.base_model:
+        resolver = Resolver(
+            strategy_class=BaseModel,
+            config={"choice": choice},
+            examples=training_examples,
+            **base_model.channels(choice),
+        ).with_id("BaseModel")
+        earlier["base_model"] = nodes.add(resolver).outputs["model"]
     trainer = nodes.add(
         Trainer(
             examples=training_examples,
@@ -203,6 +231,7 @@ def assemble(
             checkpoint_root=places.checkpoints,
             model_arguments=arguments,
             splits=(train_split, val_split),
+            **earlier,
             **varied,
         )
     )

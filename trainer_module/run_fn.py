@@ -15,7 +15,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
-from stagecraft.trainer_module.models.initial_weights import meaning
+from stagecraft.trainer_module.models.initial_weights import meaning, source
 from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.rules import capabilities
@@ -49,7 +49,7 @@ def run_fn(fn_args: Any) -> None:
     Raises:
         UserError: an error in data, model, disk, devices or loss.
     """
-    flat = fn_args.custom_config["settings"]
+    flat, start = fn_args.custom_config["settings"], fn_args.custom_config.get(record.START)
     settings = TrainingSettings.from_flat(flat).resolved(fn_args.schema_path)
     train, parallel = settings.train, settings.parallel
     if cluster.is_evaluator(parallel):
@@ -59,6 +59,7 @@ def run_fn(fn_args: Any) -> None:
     parallel = settings.parallel
     devices, chief, connected = join(parallel)
     settings = fitted(fn_args, settings)
+    keeps_state = fn_args.custom_config.get(source.TRAINING_STATE, False)
     context, timer = TrainingContext(fn_args, settings), Phases()
     if chief:
         context.check_loss()
@@ -88,6 +89,8 @@ def run_fn(fn_args: Any) -> None:
         if choice:
             reporter.chosen(choice.precision, choice.reason)
         engine = make_engine(connected, devices, settings, context.total, context.build_model)
+        if train.warm_start and train.warm_start.optimizer_state:
+            context.continue_from(train.initial_weights, engine)
         if chief:
             meaning.keep(context.transform, context.checkpoints)
         loop = Loop(
@@ -127,9 +130,12 @@ def run_fn(fn_args: Any) -> None:
                     first,
                     devices.rows,
                     context.task,
+                    epochs_before=context.epochs(engine.steps_before),
                 ),
                 None if parallel.evaluator else context.val_data(devices),
             )
+        # On all workers, which may hold parts of it.
+        state = engine.state() if keeps_state else {}
         if chief:
             timer.begin(EXPORT)
             reporter.exporting()
@@ -146,6 +152,8 @@ def run_fn(fn_args: Any) -> None:
                 with_keras=train.export_keras,
                 test_time_augment=train.test_time_augment,
             )
+            if keeps_state:
+                context.keep_state(fn_args.serving_model_dir, state, engine.steps_before)
             record.write(
                 run_dir,
                 settings=settings,
@@ -157,6 +165,7 @@ def run_fn(fn_args: Any) -> None:
                 loaded=context.loaded,
                 choice=choice,
                 seconds=timer.seconds(),
+                start=record.Start(**start) if start else None,
             )
         # Barrier: a process that exits early looks like a crash to its peers.
         engine.sum_over_workers([0.0])

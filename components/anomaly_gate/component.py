@@ -9,7 +9,8 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
-from stagecraft.components.anomaly_gate import executor
+from stagecraft.components.anomaly_gate import EARLIER, executor
+from stagecraft.components.anomaly_gate.drift import Limits
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
@@ -27,11 +28,15 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
         "task": component_spec.ExecutionParameter(type=str, optional=True),
         "train_split": component_spec.ExecutionParameter(type=str, optional=True),
         "inferred": component_spec.ExecutionParameter(type=int, optional=True),
+        "limits": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
         "statistics": component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
         "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
+        EARLIER: component_spec.ChannelParameter(
+            type=standard_artifacts.ExampleStatistics, optional=True
+        ),
     }
     OUTPUTS = {
         "anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies)
@@ -53,8 +58,9 @@ class AnomalyGate(base_component.BaseComponent):
         transform.add_upstream_node(gate)
 
     The output has ExampleValidator's layout, ``Split-NAME/SchemaDiff.pb``, and the custom property
-    ``anomalies``, which is 0. If there are labels that the train split lacks, it has the custom
-    property ``unseen_labels``, a text.
+    ``anomalies``, which is 0. If there is an earlier run, the custom property ``columns`` names new
+    columns and columns without values. If there are labels that the train split lacks, it has the
+    custom property ``unseen_labels``, a text.
     """
 
     SPEC_CLASS = AnomalyGateSpec
@@ -71,6 +77,8 @@ class AnomalyGate(base_component.BaseComponent):
         task: TaskSettings | None = None,
         train_split: str = features.TRAIN,
         inferred: bool = False,
+        limits: Limits | None = None,
+        earlier_statistics: types.BaseChannel | None = None,
     ) -> None:
         """Connects the inputs.
 
@@ -86,6 +94,9 @@ class AnomalyGate(base_component.BaseComponent):
           task: the gate also lists all settings of this task that do not fit the data.
           train_split: the split to train on.
           inferred: whether SchemaGen inferred the schema, so that there is no file to edit.
+          limits: how far the data may be from those of an earlier run, and the splits apart.
+          earlier_statistics: ExampleStatistics of the earlier run; a channel without an artifact:
+            there is none. See :class:`~stagecraft.components.LastStatistics`.
         """
         chosen = task.model_dump(mode="json", exclude_none=True) if task else None
         code = registries.code({"task_name": task.name}) if task else []
@@ -102,5 +113,7 @@ class AnomalyGate(base_component.BaseComponent):
                 **({"task": json.dumps(chosen)} if chosen else {}),
                 **({} if train_split == features.TRAIN else {"train_split": train_split}),
                 **({"inferred": 1} if inferred else {}),
+                **({"limits": json.dumps(limits._asdict())} if limits else {}),
+                **({} if earlier_statistics is None else {EARLIER: earlier_statistics}),
             )
         )

@@ -16,7 +16,15 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import FILE_NAME, UNSEEN, checks, values
+from stagecraft.components.anomaly_gate import (
+    COLUMNS,
+    EARLIER,
+    FILE_NAME,
+    UNSEEN,
+    checks,
+    drift,
+    values,
+)
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
@@ -64,7 +72,10 @@ class Executor(base_executor.BaseExecutor):
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
         schema_file = io_utils.get_only_uri_in_dir(schema_folder)
         schema = io_utils.SchemaReader().read(schema_file)
-        checks.refuse_comparators(schema, schema_file)
+        text = exec_properties.get("limits")
+        limits = drift.Limits(**json.loads(text)) if text else None
+        if limits is None:
+            checks.refuse_comparators(schema, schema_file)
         needs = json.loads(exec_properties.get("needs") or "[]")
         known = [feature.name for feature in schema.feature]
         chosen = exec_properties.get("task")
@@ -90,9 +101,16 @@ class Executor(base_executor.BaseExecutor):
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
             findings += checks.number_findings(split, wholes[split], schema, numbers)
         findings += duplicates(ids)
+        train = exec_properties.get("train_split") or features.TRAIN
+        earlier = None
+        if before := input_dict.get(EARLIER):
+            view = _statistics(artifact_utils.get_single_instance(before), train)
+            earlier = view.get_default_slice_or_die().proto()
+        if limits is not None and not findings:
+            used = known if task is None else task.schema_features
+            findings += drift.findings(wholes, earlier, schema, limits, used, train)
         mismatches, unseen = [], ""
         if task is not None:
-            train = exec_properties.get("train_split") or features.TRAIN
             observed = checks.observed(schema, wholes)
             mismatches = [*task.mismatches(observed, train)]
             mismatches += values.mismatches(files, wholes, task.value_checks())
@@ -110,6 +128,8 @@ class Executor(base_executor.BaseExecutor):
         anomalies.split_names = artifact_utils.encode_split_names(splits)
         anomalies.span = statistics.span
         anomalies.set_int_custom_property("anomalies", 0)
+        if earlier is not None and (changed := drift.columns(wholes[train], earlier)):
+            anomalies.set_string_custom_property(COLUMNS, changed)
         if unseen:
             anomalies.set_string_custom_property(UNSEEN, unseen)
         anomalies.set_json_value_custom_property("blessed", dict.fromkeys(splits, 1))

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.common.errors import UserError, setting_error
-from stagecraft.common.settings import mapping
+from stagecraft.common.settings import is_section, mapping
 from stagecraft.components.fingerprints.code_fingerprint import (
     code_fingerprint,
     file_digest,
@@ -25,6 +25,7 @@ from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings.train import names_a_run
 
 INPUTS = {
     "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -83,7 +84,7 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
     if origin in (typing.Union, python_types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
-    if origin in (dict, tuple):
+    if origin in (dict, tuple) or is_section(annotation):
         return str, False  # JSON
     return (int if annotation is bool else annotation), False
 
@@ -118,7 +119,7 @@ def fingerprints(
         if arguments is not None:
             files = registry.files_read(model, arguments, task, given)
     result = {"code_fingerprint": code_fingerprint(*code, files=files)}
-    if isinstance(initial_weights, str):
+    if isinstance(initial_weights, str) and not names_a_run(initial_weights):
         result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)
     return result
 

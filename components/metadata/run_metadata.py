@@ -134,6 +134,19 @@ def producer(store: ml_metadata.MetadataStore, artifact_id: int) -> str:
     return ""
 
 
+def origin(store: ml_metadata.MetadataStore, artifact_id: int, kind: str) -> list[int]:
+    """IDs of the artifacts of a type that the execution read which made an artifact."""
+    events = store.get_events_by_artifact_ids([artifact_id])
+    makers = sorted({event.execution_id for event in events if _is_output(event)})
+    read = {
+        event.artifact_id
+        for event in store.get_events_by_execution_ids(makers)
+        if event.type == metadata_store_pb2.Event.INPUT
+    }
+    artifacts = store.get_artifacts_by_id(sorted(read))
+    return [int(artifact.id) for artifact in artifacts if artifact.type == kind]
+
+
 def node_of(store: ml_metadata.MetadataStore, execution_id: int) -> str:
     """ID of the pipeline's node that an execution belongs to; empty if unknown."""
     # TFX names a node's context PIPELINE.NODE.

@@ -14,9 +14,15 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
-from stagecraft.components.trainer.executor import DEFAULT_SPLITS, HYPERPARAMETERS, Executor
+from stagecraft.components.trainer.executor import (
+    BASE_MODEL,
+    DEFAULT_SPLITS,
+    HYPERPARAMETERS,
+    Executor,
+)
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -37,6 +43,7 @@ class TrainerSpec(component_spec.ComponentSpec):
         HYPERPARAMETERS: component_spec.ChannelParameter(
             type=standard_artifacts.HyperParameters, optional=True
         ),
+        BASE_MODEL: component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
     }
     OUTPUTS = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
@@ -61,6 +68,7 @@ class Trainer(base_component.BaseComponent):
         model_arguments: ModelArguments | None = None,
         splits: tuple[str, str] = DEFAULT_SPLITS,
         hyperparameters: types.BaseChannel | None = None,
+        base_model: types.BaseChannel | None = None,
         **overrides: Any,
     ):
         """Configures a training.
@@ -80,13 +88,18 @@ class Trainer(base_component.BaseComponent):
             splits: names of the splits to train on, and to select the best checkpoint on.
             hyperparameters: ``best_hyperparameters`` of TFX's Tuner, whose values replace the
                 settings of their names, such as ``parallel.stages``.
+            base_model: the model that the training continues; a channel without an artifact: it
+                starts from random weights. Needs ``train.initial_weights``: ``last_blessed``,
+                ``last_pushed`` or ``run:ID``; see :class:`~stagecraft.components.BaseModel`.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run
                 time. The cache key then misses the code of a model named at run time.
 
         Raises:
             TypeError: an override is not a setting.
-            UserError: ``run_fn``, the model's module or ``train.initial_weights`` does not exist.
+            UserError: ``run_fn``, the model's module or ``train.initial_weights`` does not exist;
+                or ``train.initial_weights`` names no model of a run, but there is ``base_model``,
+                or the other way round.
         """
         for name in overrides:
             if name not in TrainerSpec.PARAMETERS:
@@ -94,6 +107,13 @@ class Trainer(base_component.BaseComponent):
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"Trainer: {name} is not a setting{hint}")
         flat = settings.flat() | overrides
+        if (base_model is None) is not (settings.train.base_model is None):
+            raise SettingError(
+                "train.initial_weights",
+                settings.train.initial_weights,
+                "does not fit the Trainer's input base_model",
+                "both, or neither: last_blessed, last_pushed or run:ID, and a BaseModel resolver",
+            )
         super().__init__(
             TrainerSpec(
                 examples=examples,
@@ -105,6 +125,7 @@ class Trainer(base_component.BaseComponent):
                 checkpoint_root=checkpoint_root,
                 **({} if splits == DEFAULT_SPLITS else {"splits": json.dumps(splits)}),
                 **({} if hyperparameters is None else {HYPERPARAMETERS: hyperparameters}),
+                **({} if base_model is None else {BASE_MODEL: base_model}),
                 **fingerprints([run_fn], flat, model_arguments),
                 **flat,
             )

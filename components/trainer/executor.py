@@ -12,8 +12,9 @@ import json
 import logging
 import math
 import os
+import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfx import types
@@ -21,19 +22,23 @@ from tfx.components.trainer import fn_args_utils
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
-from tfx.utils import io_utils, json_utils, proto_utils
+from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from stagecraft.common.errors import UserError, said
+from stagecraft.components import base_model
 from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.example_gen import spans
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import manifest, outputs, run_metadata
+from stagecraft.components.object_store.permanent_uris import permanent_uri
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.models.initial_weights.source import TRAINING_STATE
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -41,6 +46,9 @@ _log = logging.getLogger(__name__)
 
 HYPERPARAMETERS = "hyperparameters"
 """The optional input: what TFX's Tuner found."""
+
+BASE_MODEL = "base_model"
+"""The optional input: the model that the training continues; TFX's name."""
 
 _RUN_FN = "run_fn"  # in ``custom_config``: dotted path of the function that trains
 _JOB_FOLDER = "job_folder"  # in ``custom_config``: the folder of a cluster job; None without a job
@@ -62,7 +70,6 @@ class Executor(GenericExecutor):
         settings = training_properties.read(
             hyperparameters.override(exec_properties, _found(input_dict)), "Trainer"
         )
-        weights = training_properties.check_weights(exec_properties, settings)
         train, val = json.loads(exec_properties.get("splits") or json.dumps(DEFAULT_SPLITS))
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
@@ -75,6 +82,11 @@ class Executor(GenericExecutor):
                         file=examples.uri,
                         record=split,
                     )
+        models = input_dict.get(BASE_MODEL, [])
+        start = _start(settings, models)
+        warm = settings.train.warm_start
+        keeps_state = bool(warm and warm.optimizer_state)
+        uris = [examples.uri for examples in input_dict["examples"]]
         with (
             on_disk(output_dict),
             _on_cluster(
@@ -82,6 +94,8 @@ class Executor(GenericExecutor):
             ) as job_folder,
         ):
             manifest.check(input_dict)  # or their copies, which the pods read
+            settings = _warm(settings, models)
+            weights = training_properties.check_weights(exec_properties, settings)
             super().Do(
                 input_dict,
                 output_dict,
@@ -94,6 +108,8 @@ class Executor(GenericExecutor):
                             "settings": settings.flat(),
                             _RUN_FN: exec_properties["run_fn"],
                             _JOB_FOLDER: job_folder,
+                            **({TRAINING_STATE: True} if keeps_state else {}),
+                            **({record.START: start._asdict()} if start else {}),
                         }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
@@ -106,6 +122,9 @@ class Executor(GenericExecutor):
                 record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)
+            examples = base_model.identity(uris)
+            for model in output_dict["model"]:
+                model.set_string_custom_property(base_model.EXAMPLES, examples)
             for artifact in output_dict["model"]:  # before anything copies it
                 manifest.add(artifact.mlmd_artifact, artifact.type_name)
 
@@ -143,6 +162,29 @@ def _found(input_dict: Artifacts) -> dict[str, Any] | None:
         raise UserError(
             f"{file}: is not the hyperparameters of a Tuner: {said(error)}", file=file
         ) from error
+
+
+def _start(settings: TrainingSettings, models: Sequence[types.Artifact]) -> record.Start | None:
+    """What the record says of the model that a training continues; also told to people."""
+    if settings.train.base_model is None:
+        return None
+    uri = permanent_uri(models[0].uri) if models else None
+    start = record.Start(settings.train.base_model, uri)
+    note_weights(start.note())
+    return start
+
+
+def _warm(settings: TrainingSettings, models: Sequence[types.Artifact]) -> TrainingSettings:
+    """The settings with the files of the model that a training continues."""
+    train = settings.train
+    weights = None
+    if train.base_model and models:
+        uri = models[0].uri
+        weights = path_utils.serving_model_path(uri)
+        if train.warm_start and train.warm_start.optimizer_state:
+            steps = sorted(pathlib.Path(uri, TRAINING_STATE).glob("*/state.index"))
+            weights = str(steps[0].parent) if steps else weights
+    return settings.model_copy(update={"train": train.warm(weights)})
 
 
 @contextlib.contextmanager

@@ -243,8 +243,8 @@ def check_code(settings: PipelineSettings) -> None:
 
 def check_model(settings: PipelineSettings) -> None:
     """Refuses a user's model, or initial weights, that do not exist."""
-    if settings.train.initial_weights:
-        initial_weights.find(settings.train.initial_weights)
+    if weights := settings.train.from_files.initial_weights:
+        initial_weights.find(weights)
     task, model = settings.task.found, settings.train.model
     _ = task.files  # refuses missing ones
     if ":" not in model:

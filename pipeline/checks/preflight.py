@@ -44,7 +44,7 @@ def build(
     """The model of some settings, with its variables in ``scope``; and notes about it."""
     loaded: list[Loaded] = []
     model = assemble(
-        settings.train,
+        settings.train.from_files,
         model_arguments.find(settings),
         scope,
         settings.parallel.definite.precision,

@@ -29,6 +29,9 @@ DRIVER_OUTPUT = "driver_output"
 RESOLVED_INPUTS = "--resolved_inputs"
 """Argument: types of the input artifacts that come as parameters, by name, as JSON."""
 
+CHOICE = "--choice"
+"""Argument: ``train.initial_weights`` of a :class:`stagecraft.components.BaseModel`."""
+
 BEAM_ARGS = "STAGECRAFT_BEAM_ARGS"
 """Environment variable: Beam arguments as JSON. The backend's cache key has the arguments of a
 container, and not its environment."""

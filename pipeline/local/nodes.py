@@ -21,6 +21,12 @@ TRAINER = "Trainer"
 BASELINE = "Baseline"
 """Resolves a model of an earlier run; has no output of its own."""
 
+BASE_MODEL = "BaseModel"
+"""Resolves the model of an earlier run that the Trainer continues; has no output of its own."""
+
+LAST_STATISTICS = "LastStatistics"
+"""Resolves the statistics of an earlier run for AnomalyGate; has no output of its own."""
+
 SCHEMA_GEN = "SchemaGen"
 
 WINDOW = "Window"
@@ -55,10 +61,12 @@ TABLE = (
     ),
     Node("StatisticsGen", {"statistics": ("statistics", "ExampleStatistics")}),
     Node(SCHEMA_GEN, {"schema": ("schema", "Schema")}, lambda settings: settings.data.infer_schema),
+    Node(LAST_STATISTICS, runs=lambda settings: settings.drift.looks_back),
     Node("AnomalyGate", {"anomalies": ("anomalies", "ExampleAnomalies")}),
     Node(WINDOW, runs=lambda settings: settings.data.window > 1),
     Node("Transform", {"transform_graph": ("transform_graph", "TransformGraph")}),
     Node("ParityGate", {"parity": ("report", "")}, lambda settings: settings.parity.enabled),
+    Node(BASE_MODEL, runs=lambda settings: settings.train.base_model is not None),
     Node(TRAINER, {"model": ("model", "Model"), "model_run": ("model_run", "ModelRun")}),
     Node(BASELINE),
     Node(

@@ -14,7 +14,7 @@ from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import UNSEEN
+from stagecraft.components.anomaly_gate import COLUMNS, UNSEEN
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     IMAGES,
@@ -45,6 +45,10 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
     Args:
         has_blessed: whether an earlier run has blessed a model.
     """
+    if node_id == nodes.LAST_STATISTICS:
+        return "" if artifacts.get("earlier") else "no earlier data to compare with"
+    if node_id == nodes.BASE_MODEL and not artifacts.get("model"):
+        return "no earlier model, so the weights are random"
     if node_id == nodes.BASELINE and not artifacts.get("model"):
         return "no other blessed model" if has_blessed else "no blessed model yet"
     return FIGURES[node_id](artifacts) if node_id in FIGURES else ""
@@ -97,6 +101,8 @@ def _of_anomaly_gate(artifacts: Artifacts) -> str:
     anomalies = artifacts["anomalies"][0]
     found = f"{anomalies.get_int_custom_property('anomalies')} anomalies"
     unseen = anomalies.get_string_custom_property(UNSEEN)
+    if changed := anomalies.get_string_custom_property(COLUMNS):
+        found += f"; {changed}"
     return f"{found}; labels that only other splits than train have: {unseen}" if unseen else found
 
 
@@ -116,6 +122,7 @@ FIGURES: Mapping[str, Callable[[Artifacts], str]] = {
     nodes.WINDOW: _of_window,
     "ParityGate": lambda artifacts: artifacts["report"][0].get_string_custom_property("verdict"),
     nodes.TRAINER: _of_trainer,
+    nodes.BASE_MODEL: lambda artifacts: f"model {artifacts['model'][0].id}",
     nodes.BASELINE: lambda artifacts: f"model {artifacts['model'][0].id}",
     "Evaluator": _of_evaluator,
     "Pusher": _of_pusher,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError
@@ -117,6 +117,48 @@ class EvaluateSettings(Settings):
             )
 
 
+class DriftSettings(Settings):
+    """Comparison of the data with those of the last run (``drift:``).
+
+    A distance is a number between 0 and 1: for a category, the largest difference of the share of a
+    value; for a number, the Jensen-Shannon divergence.
+    """
+
+    max_distance: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="maximum distance of each feature of the task, and the label, from the last "
+        "run whose data passed, between 0 and 1: the largest difference of a category's shares, or "
+        "the Jensen-Shannon divergence of a number; a run beyond it stops; null: not compared",
+    )
+    max_skew: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="the same for the distance of the other splits from the train split",
+    )
+    features: dict[str, float] = Field(
+        {},
+        description="mapping from feature to its own maximum, between 0 and 1, in place of "
+        "max_distance and max_skew",
+    )
+
+    @field_validator("features")
+    @classmethod
+    def _check_features(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, limit in value.items():
+            if not 0 < limit <= 1:
+                problem = f"is no distance for {name!r}"
+                raise SettingError("drift.features", limit, problem, "0.3")
+        return value
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether a run is compared with an earlier one."""
+        return self.max_distance is not None or bool(self.features)
+
+
 class PushSettings(Settings):
     """The destination of blessed models (``push:``)."""
 
@@ -176,6 +218,7 @@ class PipelineSettings(TrainingSettings):
     )
     data: DataSettings = DataSettings()
     transform: TransformSettings = TransformSettings()
+    drift: DriftSettings = DriftSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     push: PushSettings = PushSettings()
     parity: ParitySettings = ParitySettings()

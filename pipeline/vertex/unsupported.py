@@ -61,6 +61,13 @@ def check(settings: PipelineSettings) -> None:
             "ParityGate's report",
             "parity.enabled: false, and 'stagecraft parity'",
         )
+    if choice := settings.train.base_model:
+        raise SettingError(
+            "train.initial_weights",
+            choice,
+            "is not supported on Vertex AI, which runs TFX's own resolvers alone",
+            "a path in the container image",
+        )
     source = settings.data.source
     if settings.data.has_spans:
         raise SettingError(

@@ -190,6 +190,7 @@ def test_what_vertex_does_not_run_is_replaced(compile_vertex):
         ("push.directory=/mnt/serving", "push.directory"),
         ("kubeflow.checkpoints=gs://bucket/c", "kubeflow.checkpoints"),
         ("data.source=/data/cifar", "data.source"),
+        ("train.initial_weights=last_pushed", "train.initial_weights"),
         (
             "kubeflow.every_step={volumes: [{claim: data, path: /data}]}",
             "kubeflow.every_step.volumes",

@@ -29,6 +29,7 @@ FREE = frozenset(
         "train_memory_limit_mb",
         "train_resume_id",
         "train_test_time_augment",  # of the export alone
+        "train_warm_start",  # its values replace those of other settings
     }
 )
 """Settings of ``train:`` that can always change."""

@@ -120,6 +120,7 @@ def train_dataset(
     start_step: int = 0,
     part: tuple[int, int] = (0, 1),
     task: Task = IMAGES,
+    epochs_before: int = 0,
 ) -> tf.data.Dataset:
     """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
 
@@ -133,6 +134,7 @@ def train_dataset(
         start_step: the first step, counted from 0.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
             use the same order; each parses and augments only its part.
+        epochs_before: number of the first epoch: that of a training that continues another one.
     """
     paths = example_files.expand(files)
     first_record = example_files.first(paths)
@@ -167,7 +169,7 @@ def train_dataset(
     start, end = (settings.batch_size * w // workers for w in (worker, worker + 1))
     first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
     return (
-        tf.data.Dataset.counter(first_epoch)
+        tf.data.Dataset.counter(epochs_before + first_epoch)
         .flat_map(lambda epoch: _with(epoch, order(epoch)))
         .skip(skipped)
         .batch(settings.batch_size, drop_remainder=True)

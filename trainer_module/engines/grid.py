@@ -152,7 +152,7 @@ class GridEngine(Engine):
         # Replica by replica, in each step by accumulation step, in each microbatch by microbatch.
         shape = [self._topology.replicas, steps, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
-            step = self._step.read_value()
+            step = self._counted(self._step.read_value())
             cut, cut_rows = batches.cut(batch, *shape), tf.reshape(self._rows, shape)
 
         def accumulation_step(index: tf.Tensor | int) -> list[list[MicrobatchSums]]:
@@ -256,6 +256,7 @@ class GridEngine(Engine):
             rate = self._rate(step)
             decay = self._decay(step + 1)
             due = averages.pull_is_due(train.lookahead or 1, step + 1)
+            step = self._counted(step)
         for replica, (row, of_replica) in enumerate(zip(self._grid, sums, strict=True)):
             by = self._clip_factor(replica, sums)
             for stage_replica, partial in zip(row, of_replica, strict=True):

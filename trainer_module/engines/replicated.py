@@ -103,7 +103,7 @@ class StrategyEngine(Engine):
     def _global_step(self, batch: Batch) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         strategy, scale = self._strategy, self._loss_scale
         self._optimizer.learning_rate.assign(self._rate(self._step))
-        self._optimizer.iterations.assign(self._step)
+        self._optimizer.iterations.assign(self._counted(self._step))
         gradients, metrics, changed = self._run(self._replica_gradients, batch)
         finite = None
         if scale is not None:
@@ -129,7 +129,8 @@ class StrategyEngine(Engine):
         rows = first + tf.range(tf.cast(size, tf.int64))
         weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
-        step = self._step.read_value()  # a compiled stage takes no variable of another device
+        # A compiled stage takes no variable of another device.
+        step = self._counted(self._step.read_value())
         scale = self._loss_scale.value if self._loss_scale else None
 
         cut, cut_rows = batches.cut(batch, steps, -1), tf.reshape(rows, [steps, -1])
@@ -195,7 +196,7 @@ class StrategyEngine(Engine):
             gradients = clip_by_value(gradients, train.clip_value)
         if train.gradient_noise:
             paths = [weight.path for weight in self._trained]
-            step = self._step.read_value()
+            step = self._counted(self._step.read_value())
             gradients = add_noise(gradients, paths, train.gradient_noise, train.seed, step)
         step_metrics.check_connected(self._connected)
         pairs = zip(gradients, self._trained, self._connected, strict=True)

@@ -50,6 +50,8 @@ class Engine(abc.ABC):
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
         self._loss_scale = LossScale() if half else None
+        self.steps_before = 0
+        """Steps of the trainings that this one continues."""
         self._placement_checked: set[int] = set()
         """The phases whose first step ran on the planned devices."""
         self._phases = [patterns.ALL]
@@ -199,7 +201,11 @@ class Engine(abc.ABC):
         train = self._settings.train
         if train.lookahead:
             return averages.lookahead_decay(train.lookahead, done, self._total_steps, self._dtype)
-        return averages.ema_decay(train.ema_decay, done)
+        return averages.ema_decay(train.ema_decay, self._counted(done))
+
+    def _counted(self, step: tf.Tensor) -> tf.Tensor:
+        """A number of steps, with those of the trainings that this one continues."""
+        return step + self.steps_before if self.steps_before else step
 
     def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
         """Takes the step, or skips it where a loss scale is on and a gradient is not finite."""
@@ -266,6 +272,36 @@ class Engine(abc.ABC):
             raise ValueError(f"another model's state: only one of them has {', '.join(differ[:5])}")
         for name, variable in named.items():
             variable.assign(state[name])
+
+    def continue_from(self, before: Mapping[str, np.ndarray], moves: Mapping[str, Any]) -> None:
+        """Takes weights, optimizer, averages and loss scale of a training on other data.
+
+        The step stays 0, and so do schedules; the optimizer, dropout and moving averages count on.
+        Call it before the first step.
+
+        Args:
+            before: :meth:`state`, whose ``step`` counts the steps of all trainings.
+            moves: variable path -> :class:`~..models.initial_weights.meaning.Move` of its rows.
+
+        Raises:
+            ValueError: the state is of another model or optimizer.
+        """
+        state = self.state()
+        own = ("step", "learning_rate_factor")
+        if differ := sorted((state.keys() ^ before.keys()) - {*own}):
+            raise ValueError(f"only one of both has {', '.join(differ[:5])}")
+        for name in state.keys() - {*own}:
+            value, fresh = before[name], state[name]
+            for path, move in moves.items():
+                # Slots of an optimizer have the shape of their weight, or another one.
+                of_weight = name in (f"model/{path}", f"ema/{path}")
+                if of_weight or name.startswith(f"optimizer/{path.replace('/', '_')}"):
+                    value = move(value, fresh) if move.fits(value, fresh) else value
+            if value.shape != fresh.shape:
+                raise ValueError(f"{name} has shape {value.shape}, not {fresh.shape}")
+            state[name] = value
+        self.restore(state)
+        self.steps_before = int(before["step"])
 
     def _variables(self) -> dict[str, Variable]:
         scale = self._loss_scale.variables() if self._loss_scale else {}

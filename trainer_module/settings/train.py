@@ -20,6 +20,42 @@ from stagecraft.trainer_module import hub, registries
 DEFAULT_EPOCHS = 10.0
 """Used if the settings have neither steps nor epochs."""
 
+LAST_BLESSED, LAST_PUSHED, RUN = "last_blessed", "last_pushed", "run:"
+"""Values of ``initial_weights``, or the start of one, that name the model of an earlier run."""
+
+
+def names_a_run(initial_weights: str) -> bool:
+    """Whether initial weights are those of an earlier run, which a pipeline resolves."""
+    return initial_weights in (LAST_BLESSED, LAST_PUSHED) or initial_weights.startswith(RUN)
+
+
+class WarmStart(Settings):
+    """Settings of a training run that starts from weights (``train.warm_start:``)."""
+
+    is_recorded = True
+
+    steps: int | None = Field(None, ge=1, description="optimizer steps; set this or epochs")
+    epochs: float | None = Field(
+        None, gt=0, le=1e6, description="passes over the train split; set this or steps"
+    )
+    learning_rate: float | None = Field(None, gt=0, description="peak learning rate")
+    optimizer_state: bool = Field(
+        False,
+        description="also continue the optimizer's state, the moving averages and the count of "
+        "steps of that training run, which also had this setting",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise SettingError(
+                "train.warm_start.steps",
+                self.steps,
+                f"and train.warm_start.epochs: {self.epochs:g} exclude each other",
+                "one of them",
+            )
+        return self
+
 
 class TrainSettings(Settings):
     """Model, optimizer and data (``train:``)."""
@@ -42,7 +78,16 @@ class TrainSettings(Settings):
         None,
         description="file or folder with initial weights, instead of random ones: .keras, "
         ".weights.h5, a preset of KerasHub (its folder), a checkpoint (…/checkpoints/KEY/391), a "
-        "pushed model (…/serving/VERSION), or the checkpoint of an Estimator (…/model.ckpt-1000)",
+        "pushed model (…/serving/VERSION), or the checkpoint of an Estimator "
+        "(…/model.ckpt-1000); or last_blessed, last_pushed or run:ID: the model of an earlier run "
+        "of this pipeline; if there is none yet, the weights are random",
+    )
+    warm_start: WarmStart | None = Field(
+        None,
+        description="settings of a training run that starts from initial_weights, in place of "
+        "those of a run from random weights: steps or epochs, learning_rate, and optimizer_state: "
+        "true, which also continues the optimizer's state, the moving averages and the count of "
+        "steps. Vocabularies may grow, and the scale of numbers may change",
     )
     initial_weights_skip: tuple[str, ...] = Field(
         (),
@@ -280,6 +325,21 @@ class TrainSettings(Settings):
             )
         return value or None
 
+    @field_validator("initial_weights")
+    @classmethod
+    def _check_run(cls, value: str | None) -> str | None:
+        if value == RUN:
+            problem = "names no run"
+            raise SettingError("train.initial_weights", value, problem, "run:ID of `history`")
+        return value
+
+    @field_validator("warm_start", mode="before")
+    @classmethod
+    def _parse_warm_start(cls, value: Any) -> Any:
+        """Accepts a mapping, or its JSON."""
+        is_text = isinstance(value, str)
+        return settings.mapping("train.warm_start", value) or None if is_text else value
+
     @field_validator("initial_weights_skip", mode="before")
     @classmethod
     def _parse_skip(cls, value: Any) -> Any:
@@ -324,6 +384,21 @@ class TrainSettings(Settings):
                 ",".join(self.initial_weights_skip),
                 "skips nothing without train.initial_weights",
                 "both, or neither",
+            )
+        if self.warm_start and not self.initial_weights:
+            raise SettingError(
+                "train.warm_start",
+                self.warm_start.model_dump(exclude_none=True),
+                "has no effect without train.initial_weights",
+                "both, such as train.initial_weights: last_blessed",
+            )
+        if self.warm_start and self.warm_start.optimizer_state and self.initial_weights_skip:
+            raise SettingError(
+                "train.warm_start.optimizer_state",
+                True,
+                "continues the state of all variables, but train.initial_weights_skip leaves out "
+                f"{', '.join(self.initial_weights_skip)}",
+                "one of them",
             )
         if self.clip_norm and self.clip_value:
             raise SettingError(
@@ -412,7 +487,39 @@ class TrainSettings(Settings):
 
     def without_initial_weights(self) -> Self:
         """A copy without initial weights."""
-        return self.model_copy(update={"initial_weights": None, "initial_weights_skip": ()})
+        names = ("initial_weights", "initial_weights_skip", "warm_start")
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].default for name in names})
+
+    @property
+    def base_model(self) -> str | None:
+        """``initial_weights``, if it names the model of an earlier run; else None."""
+        return self.initial_weights if names_a_run(self.initial_weights or "") else None
+
+    @property
+    def from_files(self) -> Self:
+        """A copy that starts from random weights, if only a pipeline knows the initial ones."""
+        return self.without_initial_weights() if self.base_model else self
+
+    def warm(self, weights: str | None = None) -> Self:
+        """A copy with the values of ``warm_start``.
+
+        Args:
+            weights: the folder of the model that ``base_model`` names; None: there is no such
+                model, and the copy starts from random weights.
+        """
+        if self.base_model and weights is None:
+            return self.without_initial_weights()
+        warm = self.warm_start or (WarmStart() if self.base_model else None)
+        if warm is None:
+            return self
+        update: dict[str, Any] = {"warm_start": warm}
+        update["initial_weights"] = weights or self.initial_weights
+        if warm.steps or warm.epochs:
+            update |= {"steps": warm.steps, "epochs": warm.epochs}
+        if warm.learning_rate:
+            update["learning_rate"] = warm.learning_rate
+        return self.model_copy(update=update)
 
     def without_lora(self) -> Self:
         """A copy without adapters of KerasHub, whose files have the same weights otherwise."""

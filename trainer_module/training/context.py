@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,10 +14,14 @@ import tensorflow_transform as tft
 
 from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.checkpointing import checkpoint_files
+from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.models.initial_weights import meaning, source
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
@@ -25,6 +30,7 @@ from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import views
+from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 _CHECKED = 4
 """Examples for the checks of a loss and of views."""
@@ -169,6 +175,49 @@ class TrainingContext:
 
     def _note_loaded(self, loaded: Loaded) -> None:
         self.loaded = loaded
+
+    def continue_from(self, weights: str | None, engine: Engine) -> None:
+        """Gives the engine the state of the training whose weights it has, if it was kept.
+
+        Raises:
+            InitialWeightsError: the state is of another optimizer or model, or unreadable.
+        """
+        found = source.find(weights or "")
+        if found.kind is not source.Kind.CHECKPOINT:
+            note_weights(
+                f"The optimizer's state is new, because {weights} has none: its training ran "
+                "without train.warm_start.optimizer_state: true"
+            )
+            return
+        moves = self.loaded.moves if self.loaded else {}
+        try:
+            before = checkpoint_files.read(found.path.resolve())
+            engine.continue_from(before.state, moves)
+        except (checkpoint_files.UnreadableCheckpointError, ValueError) as error:
+            raise source.InitialWeightsError(
+                found.path,
+                f"its state cannot be continued: {said(error)}; use the same optimizer and model, "
+                "or train.warm_start.optimizer_state: false",
+            ) from None
+
+    def epochs(self, steps: int) -> int:
+        """The passes over the train split that ``steps`` begin."""
+        return -(-steps * self._train.batch_size // max(self.examples["train"], 1))
+
+    def keep_state(self, model: str, state: dict[str, np.ndarray], steps_before: int) -> None:
+        """Writes the state of the exported step next to the SavedModel, for a later warm start.
+
+        Args:
+            model: folder of the SavedModel.
+            state: of the engine.
+            steps_before: steps of the trainings that this one continues.
+        """
+        folder = pathlib.Path(model).parent / source.TRAINING_STATE
+        step = int(state["step"])
+        with atomic_folder(folder / str(step)) as aside:
+            total = {**state, "step": np.int64(step + steps_before)}
+            checkpoint_files.write(pathlib.Path(aside), total, {"step": step, "finished": True})
+        meaning.keep(self.transform, folder)
 
     def val_data(self, devices: Topology) -> Any | None:
         """The val split; None if it has no examples."""

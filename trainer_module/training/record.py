@@ -11,7 +11,7 @@ import os
 import pathlib
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
@@ -35,7 +35,26 @@ ENTRIES = frozenset(
 FIGURES = frozenset({"steps", "best", "images_per_second"})
 """Entries that become properties of the model artifact."""
 
+START = "start"
+"""Entry of the record, and of ``custom_config``: a :class:`Start`."""
+
 _log = logging.getLogger(__name__)
+
+
+class Start(NamedTuple):
+    """The model of an earlier run that a training continues (``train.initial_weights``)."""
+
+    wanted: str
+    """The setting."""
+    model: str | None = None
+    """URI of the model; None: there was none, and the weights are random."""
+
+    def note(self) -> str:
+        """A sentence for people."""
+        if self.model is None:
+            why = f"no earlier run has a model for train.initial_weights: {self.wanted}"
+            return f"The weights are random, because {why}."
+        return f"The training continues the model {self.model} ({self.wanted})."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +86,7 @@ def write(
     loaded: Loaded | None = None,
     choice: Choice | None = None,
     seconds: dict[str, float] | None = None,
+    start: Start | None = None,
 ) -> None:
     """Writes ``folder/record.json``.
 
@@ -77,6 +97,7 @@ def write(
         choice: the choice of ``parallel.precision: auto``; None: the settings name a precision.
         loaded: the report on ``train.initial_weights``; None: none were loaded.
         seconds: of each phase of the last attempt: train, evaluate, save, export.
+        start: the model of an earlier run that the training continues; None: none was wanted.
     """
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
     record = {
@@ -87,7 +108,8 @@ def write(
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,
         "search": dataclasses.asdict(search) if search else None,
-        "initial_weights": loaded._asdict() if loaded else None,
+        "initial_weights": loaded.entry() if loaded else None,
+        **({START: {**start._asdict(), "note": start.note()}} if start else {}),
         "precision": choice._asdict() if choice else None,
         "seconds": seconds or {},
         "settings": settings.flat(),

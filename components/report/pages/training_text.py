@@ -138,6 +138,8 @@ def trained(training: Training, noun: str = "images") -> str:
         f"{number(record['settings']['train_batch_size'])} {noun} with "
         f"{record['settings']['train_optimizer']}."
     )
+    if start := record.get("start"):
+        text += f" {start['note']}"
     if loaded := record.get("initial_weights"):
         text += (
             f" {number(loaded['variables'])} of {number(loaded['total'])} variables were "
@@ -145,6 +147,11 @@ def trained(training: Training, noun: str = "images") -> str:
         )
         if loaded.get("carried"):
             text += f" Rows were carried over by token: {', '.join(loaded['carried'])}."
+        for path, counts in loaded.get("rows", {}).items():
+            ways = ", ".join(f"{number(count)} {way}" for way, count in counts.items())
+            text += f" Rows of {path}: {ways}."
+        if rescaled := loaded.get("rescaled"):
+            text += f" Numbers have other scales than before: {'; '.join(rescaled)}."
         if loaded.get("compared") is False:
             text += (
                 " The Transform graph of these weights is unknown, so their inputs may mean "

@@ -50,7 +50,7 @@ def compile_command(
     settings = options.load_settings(config, overrides, data or None)
     early_checks.check_files(settings)
     output = output or pathlib.Path(f"{settings.name}.yaml")
-    weights = settings.train.initial_weights
+    weights = settings.train.from_files.initial_weights
     try:
         document.check_output(output)
         if weights:

@@ -190,7 +190,7 @@ def _plan(
 
     def build() -> keras.Model:
         # Weights without values take no memory, but initial weights are checked.
-        checks = settings.train.initial_weights is not None
+        checks = settings.train.from_files.initial_weights is not None
         model, of_model = (preflight.build if checks else _without_values)(settings)
         notes.extend(of_model)
         return model

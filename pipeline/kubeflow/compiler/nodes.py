@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf import json_format
@@ -22,14 +23,20 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
-from tfx.types.standard_artifacts import Examples, Model
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model
 from tfx.types.standard_component_specs import RANGE_CONFIG_KEY
 from tfx.utils import name_utils
 
 from stagecraft.common.errors import UserError
-from stagecraft.components import LatestBlessedBaseline, SpanWindow
+from stagecraft.components import BaseModel, LastStatistics, LatestBlessedBaseline, SpanWindow
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
+
+_STRATEGIES = (
+    *(LatestBlessedModelStrategy, LatestBlessedBaseline),
+    *(SpanWindow, BaseModel, LastStatistics),
+)
+"""Of resolvers that steps can replace."""
 
 
 class UnsupportedNodeError(UserError):
@@ -89,12 +96,13 @@ def replace(spec: Json, pipeline: Pipeline, image: str) -> dict[str, str]:
     Returns:
         Name of the step that runs a driver -> ID of the component that has it.
     """
-    drivers = {}
+    drivers, resolvers = {}, list[str]()
     _name_conditions(spec)
     for node in pipeline.components:
         _keep_platform_config(spec, node)
         if isinstance(node, resolver.Resolver):
-            _add_resolver(spec, node, image)
+            _add_resolver(spec, node, image, resolvers)
+            resolvers.append(node.id)
         elif driver_of(node):
             drivers[_add_driver(spec, node, image)] = node.id
     _name_producers(spec)
@@ -186,13 +194,13 @@ def _check_complete(pipeline: Pipeline) -> None:
 def _check_resolver(node: resolver.Resolver) -> None:
     """Refuses resolvers without a counterpart on Kubeflow."""
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
-    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline, SpanWindow)):
+    if not issubclass(strategy, _STRATEGIES):
         raise UnsupportedNodeError(
             node,
             "Kubeflow Pipelines has no resolvers, and the strategy "
             f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy, or "
-            "LatestBlessedBaseline or SpanWindow of stagecraft.components, or an Importer with a "
-            "fixed address.",
+            "LatestBlessedBaseline, SpanWindow, BaseModel or LastStatistics of "
+            "stagecraft.components, or an Importer with a fixed address.",
         )
 
 
@@ -273,25 +281,38 @@ def _unused_name(spec: Json, name: str) -> str:
     return next(each for each in itertools.chain([name], numbered) if each not in names)
 
 
-def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
-    """Replaces the resolver with an uncached step that looks up the latest blessed model, or spans.
+def _add_resolver(
+    spec: Json, node: resolver.Resolver, image: str, resolvers: Sequence[str]
+) -> None:
+    """Replaces the resolver with an uncached step that looks up an artifact of an earlier run.
 
     Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
     artifact in each run would be a new input of later steps, and prevent their caching.
+
+    Args:
+        resolvers: those that were replaced before.
     """
+    config = node.exec_properties[resolver.RESOLVER_CONFIG]
     is_window = issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow)
+    # Artifacts of this run, which tell what to leave out.
+    kinds = (Model,)
+    if is_window:
+        kinds = (Examples,)
+    elif "choice" in config:
+        kinds = (Examples, ExampleStatistics)
     candidates = {
         f"candidate_{index}": channel
         for index, channel in enumerate(_produced(node))
-        if issubclass(channel.type, Examples if is_window else Model)
+        if issubclass(channel.type, kinds)
     }
     types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
     operation = [specs.LATEST_BLESSED]
     if is_window:
         types = {"examples": types["examples"]}
-        size = node.exec_properties[resolver.RESOLVER_CONFIG]["size"]
-        operation = [specs.SPAN_WINDOW, "--size", str(size)]
+        operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
         _record_spans(spec, node)
+    elif "choice" in config:
+        operation += [specs.CHOICE, config["choice"]]
     specs.add(
         spec,
         node.id,
@@ -334,7 +355,8 @@ def _add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
         },
     )
     for step in list(specs.steps(spec)):
-        _take_parameters(step, node.id)
+        for producer in resolvers if step.name == node.id else [node.id]:
+            _take_parameters(step, producer)
 
 
 def _record_spans(spec: Json, node: resolver.Resolver) -> None:

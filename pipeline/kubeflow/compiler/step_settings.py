@@ -182,10 +182,12 @@ def _parameters(task: Json) -> Iterable[Json]:
 
 
 def _blesses(component: Json) -> bool:
+    """Whether the step records blessed or pushed models below the pipeline root."""
     outputs = component.get("outputDefinitions", {}).get("artifacts", {}).values()
     return any(
-        ModelBlessing.TYPE_NAME in output["artifactType"].get("instanceSchema", "")
+        kind.TYPE_NAME in output["artifactType"].get("instanceSchema", "")
         for output in outputs
+        for kind in (ModelBlessing, PushedModel)
     )
 
 

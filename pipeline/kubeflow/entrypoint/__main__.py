@@ -15,6 +15,7 @@ from stagecraft.pipeline.kubeflow.entrypoint import step_log
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import (
     BEAM_ARGS,
+    CHOICE,
     LATEST_BLESSED,
     RECORD_SPAN,
     RESOLVE,
@@ -61,9 +62,15 @@ def main() -> None:
 
             span_records.look_up(invocation, folder, arguments.size)
         else:
-            from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import look_up
+            from stagecraft.pipeline.kubeflow.entrypoint.earlier_models import look_up
 
-            look_up(invocation, folder, arguments.output_types)
+            look_up(
+                invocation,
+                folder,
+                arguments.output_types,
+                arguments.choice,
+                arguments.resolved_inputs,
+            )
     except UserError as error:
         logging.error("%s: %s", arguments.task, error)
         sys.exit(1)
@@ -80,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")
     parser.add_argument("--size", type=int, default=1, help="spans of a window")
     parser.add_argument(RECORD_SPAN, action="store_true", help="record the input examples")
+    parser.add_argument(CHOICE, default="", help="train.initial_weights; empty: a baseline")
     parser.add_argument(RESOLVED_INPUTS, type=json.loads, default={}, help="types by input")
     parser.add_argument("--json_serialized_invocation_args", required=True, help="ExecutorInput")
     parser.add_argument("--json_serialized_inputs_spec_args", default="{}", help="types of inputs")

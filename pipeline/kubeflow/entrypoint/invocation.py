@@ -49,6 +49,12 @@ class Invocation:
             for artifact in artifacts.get("artifacts", ())[:1]
         }
 
+    def take_resolved(self, name: str) -> list[Json]:
+        """Removes the parameter of this name; the artifacts that a resolver found and it tells."""
+        value = self.parameters.pop(name, "")
+        found = json.loads(value) if value else []
+        return found if isinstance(found, list) else [found]
+
     def write(self, output: Json) -> None:
         """Writes the step's ``ExecutorOutput``."""
         path = self._output

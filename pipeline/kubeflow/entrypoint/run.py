@@ -8,7 +8,7 @@ import inspect
 import json
 import posixpath
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from google.protobuf import json_format
@@ -23,23 +23,30 @@ from tfx.orchestration.kubeflow.v2.container import (
 )
 from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import Artifact
-from tfx.types.standard_artifacts import ModelBlessing
+from tfx.types.standard_artifacts import ExampleAnomalies, ModelBlessing, PushedModel
 from tfx.types.value_artifact import ValueArtifact
 from tfx.utils import import_utils, io_utils, name_utils
 
+from stagecraft.components.anomaly_gate import EARLIER
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import beam_filesystem, permanent_uris, tensorflow_files
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
-from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, span_records
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, earlier_models, span_records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 Artifacts = dict[str, list[Artifact]]
 
-_BLESSED = "blessed"
+_VERDICTS = {
+    ModelBlessing.TYPE_NAME: ("blessed", 1, "model", earlier_models.BLESSED),
+    PushedModel.TYPE_NAME: ("pushed", 1, "model", earlier_models.PUSHED),
+    ExampleAnomalies.TYPE_NAME: ("anomalies", 0, "statistics", earlier_models.CHECKED),
+}
+"""Type of an output -> its property and value that say that an input is good, the input, and the
+folder of the records."""
 
 # TFX's entrypoint finds the classes of artifact types here; it imports other names.
 compiler_utils.TITLE_TO_CLASS_PATH.update(
@@ -112,7 +119,7 @@ def run(
             if file := artifact["metadata"].get(report_artifacts.FILE):  # KFP shows files alone
                 artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
-    _record_blessing(pipeline, invocation, output, uris["inputs"])
+    _record_verdicts(pipeline, invocation, output, uris["inputs"], resolved)
     if record_span:
         span_records.record(pipeline, uris["inputs"]["examples"], examples.get("metadata", {}))
 
@@ -137,10 +144,8 @@ def _resolved(
         copies = {}
         artifacts = invocation.input.setdefault("inputs", {}).setdefault("artifacts", {})
         for name, schema in schemas.items():
-            value = invocation.parameters.pop(name, "")
-            given = json.loads(value) if value else []
             artifacts[name] = {"artifacts": []}
-            for number, artifact in enumerate(given if isinstance(given, list) else [given]):
+            for number, artifact in enumerate(invocation.take_resolved(name)):
                 uri = address = artifact["uri"]
                 if not in_place:
                     uri = posixpath.join(folder, f"{name}-{number}" if number else name)
@@ -182,21 +187,32 @@ def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
     return metadata
 
 
-def _record_blessing(
-    pipeline: str, invocation: Invocation, output: Json, inputs: dict[str, str]
+def _record_verdicts(
+    pipeline: str,
+    invocation: Invocation,
+    output: Json,
+    inputs: dict[str, str],
+    resolved: Collection[str],
 ) -> None:
-    """Records a blessed model for later runs; it is the input ``model`` of the component."""
-    model = invocation.artifacts("inputs").get("model")
+    """Records a blessed or pushed model, or checked statistics, for later runs.
+
+    Statistics only of a gate that compares them with earlier ones.
+    """
+    given = invocation.artifacts("inputs")
     for name, artifact in invocation.artifacts("outputs").items():
-        if ModelBlessing.TYPE_NAME not in artifact["type"].get("instanceSchema", ""):
-            continue
-        [written] = output["artifacts"][name]["artifacts"]
-        if model is not None and written["metadata"].get(_BLESSED) == 1:
-            blessing = blessed_models.Artifact(uri=written["uri"], metadata=written["metadata"])
-            blessed = blessed_models.Artifact(
-                uri=inputs["model"], metadata=model.get("metadata", {})
+        for kind, (property_, value, key, folder) in _VERDICTS.items():
+            if key not in given or kind not in artifact["type"].get("instanceSchema", ""):
+                continue
+            [written] = output["artifacts"][name]["artifacts"]
+            is_compared = folder != earlier_models.CHECKED or EARLIER in resolved
+            if written["metadata"].get(property_) != value or not is_compared:
+                continue
+            verdict = earlier_models.Artifact(uri=written["uri"], metadata=written["metadata"])
+            subject = earlier_models.Artifact(
+                uri=inputs[key], metadata=given[key].get("metadata", {})
             )
-            blessed_models.record(pipeline, {"Model": blessed, "ModelBlessing": blessing})
+            subject_kind = earlier_models.SUBJECTS[folder]
+            earlier_models.record(pipeline, {subject_kind: subject, kind: verdict}, folder)
 
 
 @contextlib.contextmanager

@@ -67,3 +67,23 @@ def test_a_preset_compiles(preset, tmp_path):
     text = text.replace(DEFAULT_IMAGE, "stagecraft:VERSION")
     text = re.sub(r'"_slice_sqls": null,\s', "", text)  # an option that newer TFDV has no more
     golden.check(f"{preset}.yaml", text)
+
+
+def test_a_training_that_continues_an_earlier_one(tmp_path):
+    """A step looks up the model, and the Trainer gets it as a parameter, as its baseline."""
+    settings = load("taxi", ("train.initial_weights=last_pushed", "train.warm_start.epochs=1"))
+    compile_pipeline(settings, tmp_path / "compiled.yaml")
+    text = (tmp_path / "compiled.yaml").read_text()
+    assert linter.check(text) == []
+    job = next(yaml.safe_load_all(text))
+    tasks = job["root"]["dag"]["tasks"]
+    looks = tasks["BaseModel"]
+    [source] = looks["inputs"]["artifacts"].values()
+    assert source["taskOutputArtifact"]["producerTask"] in looks["dependentTasks"]
+    assert tasks["Trainer"]["inputs"]["parameters"]["base_model"]["taskOutputParameter"] == {
+        "producerTask": "BaseModel",
+        "outputParameterKey": "model",
+    }
+    container = job["deploymentSpec"]["executors"]["BaseModel_executor"]["container"]
+    place = container["args"].index("--choice")
+    assert container["args"][place + 1] == "last_pushed"

@@ -49,6 +49,7 @@ FREE: dict[str, Any] = {
     "train_resume_id": "other",
     "train_test_time_augment": "flip",
     "train_initial_weights": "other.keras",
+    "train_warm_start": '{"epochs": 1}',
     "parallel_strategy": "mirrored",
     "parallel_replicas": 2,
     "parallel_virtual_devices": 4,

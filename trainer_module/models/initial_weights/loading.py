@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -28,6 +29,7 @@ from stagecraft.trainer_module.models.initial_weights.source import (
     Kind,
 )
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 _NAMED = 6
 """Number of names of each kind in a message."""
@@ -35,8 +37,6 @@ _NAMED = 6
 Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
-
-_progress = logging.getLogger("stagecraft.progress")
 
 
 class Loaded(NamedTuple):
@@ -53,12 +53,30 @@ class Loaded(NamedTuple):
     could not be found out; None: there are no data yet."""
     carried: tuple[str, ...] = ()
     """Features whose ids have changed, and whose rows were carried over by token."""
+    rows: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+    """Of a warm start: path of each such variable -> number of tokens ``carried`` over, ``new`` and
+    ``dropped``."""
+    rescaled: tuple[str, ...] = ()
+    """Of a warm start: sentences about numbers that have another scale than before."""
+
+    moves: Mapping[str, meaning.Move] = MappingProxyType({})
+    """Of ``rows``; not in the record."""
+
+    def entry(self) -> dict[str, Any]:
+        """The entry in a training's record."""
+        kept = self._asdict()
+        del kept["moves"]
+        return {**kept, "rows": {path: dict(counts) for path, counts in self.rows.items()}}
 
     def note(self) -> str:
         """A sentence for people."""
         text = f"{self.variables} of {self.total} variables start with the values of {self.file}"
         if self.carried:
             text += f"; carried over by token: {', '.join(self.carried)}"
+        for path, counts in self.rows.items():
+            text += f"; {path}: " + ", ".join(f"{count:,} {way}" for way, count in counts.items())
+        if self.rescaled:
+            text += f"; other scales than before: {'; '.join(self.rescaled)}"
         if self.compared is False:
             text += "; their Transform graph is unknown, so inputs may mean something else to them"
         return text
@@ -116,17 +134,27 @@ def read(
         transform,
         features,
         lambda path: any(_names(pattern, path) for pattern in train.initial_weights_skip),
+        train.warm_start is not None,
     )
     values = match(weights_source.path, fitting.weights, variables, train.initial_weights_skip)
     for variable in model.weights:
         if variable.path in values:
             values[variable.path] = _cast(weights_source.path, variable, values[variable.path])
     compared = None if transform is None else fitting.compared
-    loaded = Loaded(train.initial_weights, len(values), len(variables), compared, fitting.features)
+    loaded = Loaded(
+        train.initial_weights,
+        len(values),
+        len(variables),
+        compared,
+        fitting.features,
+        {path: move.counts() for path, move in fitting.moves.items()},
+        tuple(map(str, fitting.rescaled)),
+        fitting.moves,
+    )
     note = loaded.note()
     _log.info("%s, %s", note, weights_source.kind.value)
     if transform is not None:
-        _progress.info("%s", note, extra={"progress": {"phase": "weights", "note": note}})
+        note_weights(note)
     return values, loaded
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -76,10 +77,55 @@ class Change(NamedTuple):
     after: str
     ids: Mapping[int, int] | None = None
     """Id now -> id before; None: the feature is no id, or two old ids have become one."""
+    words: Words | None = None
+    """Of ``ids``; None: they are no places in vocabularies."""
+    is_scale: bool = False
+    """Whether the feature is a number, or the interval of a number."""
 
     def __str__(self) -> str:
         name = self.feature if self.raw in ("", self.feature) else f"{self.feature} ({self.raw})"
         return f"{name} of {self.value} was {self.before} and is {self.after}"
+
+
+class Words(NamedTuple):
+    """How the vocabulary of a feature has changed."""
+
+    new: frozenset[int]
+    """Ids of words that were not in the vocabulary."""
+    carried: int
+    """Number of words in both vocabularies."""
+    dropped: int
+    """Number of words that are no longer in the vocabulary."""
+
+
+class Move(NamedTuple):
+    """The places that the rows of a variable had before."""
+
+    axis: int
+    places: np.ndarray
+    """Place before of each row, int ``[rows]``; -1: the row is new."""
+    words: Words
+
+    def __call__(self, before: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+        """The rows at their new places; new ones have the values of ``fresh``."""
+        result = np.moveaxis(np.array(fresh, before.dtype), self.axis, 0)
+        source, known = np.moveaxis(before, self.axis, 0), self.places >= 0
+        result[known] = source[self.places[known]]
+        return np.moveaxis(result, 0, self.axis)
+
+    def fits(self, before: np.ndarray, fresh: np.ndarray) -> bool:
+        """Whether the values differ in the number of rows alone."""
+        shapes = [list(each.shape) for each in (before, fresh)]
+        if before.ndim != fresh.ndim:
+            return False
+        rows = [shape.pop(self.axis) for shape in shapes]
+        is_long = len(self.places) == rows[1] and self.places.max() < rows[0]
+        return shapes[0] == shapes[1] and is_long
+
+    def counts(self) -> dict[str, int]:
+        """For the record."""
+        _, carried, dropped = self.words
+        return {"carried": carried, "new": len(self.words.new), "dropped": dropped}
 
 
 class MeaningError(InitialWeightsError):
@@ -109,6 +155,10 @@ class Carried(NamedTuple):
     """Whether both graphs are known and could be compared."""
     features: tuple[str, ...] = ()
     """Features whose rows have other places now."""
+    moves: Mapping[str, Move] = MappingProxyType({})
+    """Path of each variable whose rows a warm start has moved."""
+    rescaled: tuple[Change, ...] = ()
+    """Numbers that a warm start gives another scale."""
 
 
 def carried(
@@ -118,8 +168,12 @@ def carried(
     transform: tft.TFTransformOutput | None,
     features: Collection[str],
     is_skipped: Callable[[str], bool],
+    warm: bool = False,
 ) -> Carried:
     """The weights, with the rows of embeddings at the places that their tokens have now.
+
+    In a warm start, vocabularies and classes may grow: rows of new words, and outputs of new
+    classes, keep the values that they have in ``model``. Numbers may get another scale.
 
     Args:
         source: file or folder of the weights; their graph lies next to them.
@@ -127,6 +181,7 @@ def carried(
         transform: of this training; None: not known yet.
         features: transformed features that the task uses.
         is_skipped: whether a variable, by its path, keeps its random values.
+        warm: whether the training continues that of the weights (``train.warm_start``).
 
     Raises:
         MeaningError: an input or a label that loaded weights read has another meaning.
@@ -137,7 +192,8 @@ def carried(
     after = pathlib.Path(transform.transform_savedmodel_dir).parent
     found = compare(before, after)
     inputs = _input_names(model)
-    result, moved, refused = dict(weights), [], []
+    result, moved, refused, rescaled = dict(weights), [], [], []
+    moves: dict[str, Move] = {}
     for change in found.changes:
         if change.feature not in features:
             continue
@@ -145,7 +201,16 @@ def carried(
         read = [weight.path for layer in readers or () for weight in layer.layer.weights]
         if read and all(map(is_skipped, read)):
             continue
-        if change.ids is None or not readers or not all(each.by_rows for each in readers):
+        found_moves = _moves(change, readers or ()) if warm else {}
+        if found_moves and not moves.keys() & found_moves.keys():  # an embedding of two features
+            moved.append(change.feature)
+            moves |= found_moves
+            continue
+        by_rows = bool(readers) and all(each.by_rows for each in readers or ())
+        if warm and change.is_scale and not change.words and not (change.ids and by_rows):
+            rescaled.append(change)
+            continue
+        if change.ids is None or not by_rows:
             refused.append(change)
             continue
         moved.append(change.feature)
@@ -154,7 +219,30 @@ def carried(
                 result[path] = _moved(result[path], change.ids)
     if refused:
         raise MeaningError(source, before, refused)
-    return Carried(result, found.features is None or {*features} <= found.features, tuple(moved))
+    fresh = {weight.path: weight for weight in model.weights if weight.path in moves}
+    for path, move in list(moves.items()):
+        value = fresh[path].numpy()
+        if path in result and not is_skipped(path) and move.fits(result[path], value):
+            result[path] = move(result[path], value)
+        else:
+            del moves[path]
+    compared = found.features is None or {*features} <= found.features
+    return Carried(result, compared, tuple(moved), moves, tuple(rescaled))
+
+
+def _moves(change: Change, readers: Sequence[_Reader]) -> dict[str, Move]:
+    """The moves of the variables of all layers that read a feature; empty: some cannot be moved."""
+    result = {}
+    for reader in readers:
+        if reader.axis is None or change.ids is None or change.words is None:
+            return {}
+        for weight in reader.layer.weights:
+            places = [
+                -1 if row in change.words.new else change.ids.get(row, -1)
+                for row in range(weight.shape[reader.axis])
+            ]
+            result[weight.path] = Move(reader.axis, np.array(places), change.words)
+    return result
 
 
 def _moved(rows: np.ndarray, ids: Mapping[int, int]) -> np.ndarray:
@@ -173,8 +261,14 @@ class _Reader(NamedTuple):
     """A layer whose weights meet an input, or make an output."""
 
     layer: Any
-    by_rows: bool
-    """Whether it is an ``Embedding`` that takes the input itself."""
+    axis: int | None
+    """Axis of its weights that an id counts: 0 of an ``Embedding`` that takes the input itself, -1
+    of a ``Dense`` layer that gives the output; None: unknown."""
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is an ``Embedding`` that takes the input itself."""
+        return self.axis == 0
 
 
 def _readers(model: keras.Model, name: str) -> list[_Reader] | None:
@@ -198,7 +292,7 @@ def _readers(model: keras.Model, name: str) -> list[_Reader] | None:
                     reached |= set(map(id, node.outputs))
                 elif all(each.layer is not layer for each in found):
                     by_rows = type(layer) is keras.layers.Embedding and read <= given
-                    found.append(_Reader(layer, by_rows))
+                    found.append(_Reader(layer, 0 if by_rows else None))
         if len(reached) == before:
             break
     return found or None
@@ -207,13 +301,16 @@ def _readers(model: keras.Model, name: str) -> list[_Reader] | None:
 def _heads(model: keras.Model) -> list[_Reader] | None:
     """The last layers with weights before each output; None: not known."""
     found: list[_Reader] = []
-    for tensor in tf.nest.flatten(getattr(model, "outputs", None) or []):
+    for output in tf.nest.flatten(getattr(model, "outputs", None) or []):
+        tensor = output
         while True:
             operation = getattr(tensor, "_keras_history", (None,))[0]
             if operation is None:
                 return None
             if getattr(operation, "weights", []):
-                found.append(_Reader(operation, False))
+                is_dense = type(operation) is keras.layers.Dense
+                by_outputs = is_dense and tuple(tensor.shape) == tuple(output.shape)
+                found.append(_Reader(operation, -1 if by_outputs else None))
                 break
             read = operation._inbound_nodes[0].arguments.keras_tensors
             if len(read) != 1:
@@ -276,13 +373,16 @@ class _Probes(NamedTuple):
     """``[count]``"""
     unknown: np.ndarray
     """Whether no graph contains the value; bool ``[count]``."""
+    words: np.ndarray | None = None
+    """Whether a graph contains the value as a text; bool ``[count]``; None: no value is a text."""
 
 
 def _probes(dtype: tf.DType, texts: list[str], numbers: np.ndarray) -> _Probes:
     if dtype == tf.string:
         unseen = [f"\x01{number}" for number in range(64)]
         values = np.array([text.encode() for text in ["", *texts, *unseen]], object)
-        return _Probes(values, np.arange(len(values)) > len(texts))
+        place = np.arange(len(values))
+        return _Probes(values, place > len(texts), (place > 0) & (place <= len(texts)))
     if dtype.is_integer:
         whole = [int(text) for text in texts if re.fullmatch(r"-?\d{1,15}", text)]
         near = np.concatenate([np.floor(numbers) + step for step in (-1, 0, 1)])
@@ -290,7 +390,8 @@ def _probes(dtype: tf.DType, texts: list[str], numbers: np.ndarray) -> _Probes:
         known = np.unique(np.concatenate([near, np.arange(-3, 300), np.array(whole, np.int64)]))
         unseen_numbers = np.arange(64) * 7_919 + 2**54 + 1
         values = np.concatenate([known, unseen_numbers])
-        return _Probes(values, np.arange(len(values)) >= len(known))
+        unknown = np.arange(len(values)) >= len(known)
+        return _Probes(values, unknown, np.isin(values, whole) if whole else None)
     powers = 10.0 ** np.arange(-6, 10)
     exact = numbers.astype(np.float32)
     near = np.concatenate(
@@ -305,7 +406,8 @@ def _together(probes: Mapping[str, _Probes]) -> dict[str, _Probes]:
     """All features at once, for features that depend on several of them."""
     count = max((len(each.values) for each in probes.values()), default=0)
     return {
-        name: _Probes(*(np.resize(part, count) for part in each)) for name, each in probes.items()
+        name: _Probes(np.resize(each.values, count), np.resize(each.unknown, count))
+        for name, each in probes.items()
     }
 
 
@@ -333,13 +435,24 @@ def _change(
     known = [row for row in where if not probes.unknown[min(row, count - 1)]]
     row = (known or [*where])[0]
     raw = [repr(_plain(each.values[row])) for each in group.values() if row < len(each.values)]
-    ids = None
+    ids = words = None
     if alone and rows[0].dtype.kind in "iu" and rows[0].shape[1] == 1:
-        ids = _ids(rows[0][:, 0], rows[1][:, 0], np.append(probes.unknown, True)[: len(old)])
+        unknown = np.append(probes.unknown, True)[: len(old)]
+        ids = _ids(rows[0][:, 0], rows[1][:, 0], unknown)
+        if ids is not None and probes.words is not None:
+            is_word = np.append(probes.words, False)[: len(old)]
+            others = ~is_word & ~unknown
+            # Of numbers in a vocabulary, all others are unknown; of intervals, they are not.
+            if probes.values.dtype.kind == "O" or all(
+                np.isin(ids_[others], ids_[unknown]).all()
+                for ids_ in (rows[0][:, 0], rows[1][:, 0])
+            ):
+                words = _words(rows[0][:, 0], rows[1][:, 0], unknown, is_word)
+    is_scale = rows[0].dtype.kind == "f" or (alone and probes.values.dtype.kind in "iuf")
     value = cleaned(", ".join(raw[:3]) or "a missing value", 80)
     column = int(np.flatnonzero(differs[row])[0])
     before, after = (cleaned(str(_plain(part[row, column])), 40) for part in rows)
-    return Change(feature, name if alone else "", value, before, after, ids)
+    return Change(feature, name if alone else "", value, before, after, ids, words, is_scale)
 
 
 def _plain(value: Any) -> Any:
@@ -365,6 +478,14 @@ def _ids(old: np.ndarray, new: np.ndarray, unknown: np.ndarray) -> Mapping[int, 
     return result
 
 
+def _words(old: np.ndarray, new: np.ndarray, unknown: np.ndarray, is_word: np.ndarray) -> Words:
+    """The words among probes whose ids are ``old`` and ``new``."""
+    was, is_now = (is_word & ~np.isin(ids, ids[unknown]) for ids in (old, new))
+    added = frozenset(map(int, new[is_now & ~was]))
+    carried, dropped = (len(np.unique(ids)) for ids in (new[was & is_now], old[was & ~is_now]))
+    return Words(added - set(map(int, new[was])), carried, dropped)
+
+
 def _of_classes(pair: tuple[_Graph, _Graph]) -> list[Change]:
     """The class names of a schema, if they differ."""
     old, new = (graph.class_names for graph in pair)
@@ -374,7 +495,10 @@ def _of_classes(pair: tuple[_Graph, _Graph]) -> list[Change]:
     place = next((place for place, name in enumerate(old) if names[place] != name), len(old))
     before = old[place] if place < len(old) else "none"
     after = new[place] if place < len(new) else "none"
-    return [Change("label", "label", f"class {place}", cleaned(before, 40), cleaned(after, 40))]
+    ids = {new.index(name): old.index(name) for name in old if name in new}
+    words = Words(frozenset(range(len(new))) - ids.keys(), len(ids), len(old) - len(ids))
+    shown = cleaned(before, 40), cleaned(after, 40)
+    return [Change("label", "label", f"class {place}", *shown, ids, words)]
 
 
 class _Graph:

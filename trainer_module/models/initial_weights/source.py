@@ -8,6 +8,7 @@ import pathlib
 from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
+from stagecraft.trainer_module.settings.train import names_a_run
 
 SETTING = "train.initial_weights"
 
@@ -47,6 +48,10 @@ reserves the folder ``assets.extra`` for other programs."""
 TRANSFORM_GRAPH = "transform_graph"
 """Folder with the Transform graph of the weights: in ``assets.extra`` of a SavedModel, and in the
 checkpoint folder of a training, next to the steps."""
+
+TRAINING_STATE = "training_state"
+"""Folder next to the SavedModel in the Trainer's output, with a checkpoint of the exported step: of
+a training whose ``train.warm_start.optimizer_state`` is true."""
 
 
 def transform_graph(path: pathlib.Path) -> pathlib.Path | None:
@@ -90,6 +95,10 @@ class Source(NamedTuple):
 
 def find(path_text: str) -> Source:
     """Determines the kind of a path, by its name and the names of its files."""
+    if names_a_run(path_text):
+        raise InitialWeightsError(
+            path_text, f"is the model of another run, which only a pipeline finds; use {_KINDS}"
+        )
     path = pathlib.Path(path_text).expanduser()
     if path.with_name(f"{path.name}.index").is_file():
         return Source(Kind.ESTIMATOR, path)

@@ -26,6 +26,7 @@ from stagecraft.pipeline.settings import PipelineSettings, load
 from stagecraft.pipeline.settings.kubeflow import Step
 from stagecraft.pipeline.settings.tree import Threshold
 from stagecraft.schemas import features
+from stagecraft.trainer_module.settings.train import WarmStart
 
 
 def leaves(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -56,7 +57,11 @@ VALUES: dict[str, Any] = {
     "task.name": "regression",
     "train.model": "resnet20",
     "train.initial_weights": "donor.keras",
+    "train.warm_start": WarmStart(epochs=1.0),
     "transform.graph": "graph",
+    "drift.max_distance": 0.3,
+    "drift.max_skew": 0.3,
+    "drift.features": {"label": 0.3},
     "train.optimizer": "adam",
     "parallel.strategy": "mirrored",
     "task.args": {"class_weights": {"disc": 2.0}},

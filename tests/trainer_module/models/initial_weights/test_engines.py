@@ -115,6 +115,8 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
         "total": count,
         "compared": False,
         "carried": [],
+        "rows": {},
+        "rescaled": [],
     }
     exported = loading.of_saved_model(pathlib.Path(fn_args.serving_model_dir))
     kernel = next(path for path in values if path.endswith("kernel"))

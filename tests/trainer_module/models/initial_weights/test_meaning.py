@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -47,13 +48,15 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
         ages: Sequence[int] = (10, 20, 30),
         labels: Sequence[Any] = (0.0, 1.0),
         classes: Sequence[str] | None = None,
+        most: int = 4,
     ) -> tuple[Any, Any, str]:
         folder = tmp_path_factory.mktemp("data")
         schema = folder / "schema.pbtxt"
         schema.write_text(SCHEMA.replace("LABEL", "BYTES" if classes else "FLOAT"))
         task = "classification" if classes else "regression"
         arguments = {"label_vocabulary": classes} if classes else {}
-        made = registries.task(task, {"features": FEATURES, "label": "y", **arguments})
+        features = {**FEATURES, "town": {"kind": "vocabulary", "size": most}}
+        made = registries.task(task, {"features": features, "label": "y", **arguments})
         rows = [
             {
                 "town": [town.encode()],
@@ -128,6 +131,51 @@ def test_rows_follow_their_tokens(make, model):
     # Who takes no weights of the embedding, may have another vocabulary.
     _, note = started(new, model[1], initial_weights_skip="embedding_town")
     assert (note.compared, note.carried) == (True, ())
+
+
+GROWN = "d" * 9 + "c" * 7 + "e" * 5 + "a" * 3  # ids: d 0, c 1, e 2, a 3; b is gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [4, pytest.param(9, marks=pytest.mark.full)])
+def test_a_vocabulary_that_grows(make, model, most):
+    """Known words answer as before, with more rows, too; new ones have rows of their own."""
+    old, new = make(OLD), make(GROWN, sizes=(1, 2, 3), most=most)
+    warm, note = started(new, model[1], warm_start={})
+    known = ["a", "c", "never seen", "b"]
+    before = answers(model[0], old, ["a", "c", "never seen", "never seen"])
+    np.testing.assert_array_equal(answers(warm, new, known), before)
+    [(path, counts)] = note.rows.items()
+    assert counts == {"carried": 2, "new": 2, "dropped": 1}
+    fresh = built(new, TrainSettings(model="dnn_4")).get_layer("embedding_town").embeddings.numpy()
+    rows = warm.get_layer("embedding_town").embeddings
+    assert (path, rows.path) == (rows.path, path)
+    np.testing.assert_array_equal(rows.numpy()[[0, 2]], fresh[[0, 2]])
+    assert json.loads(json.dumps(note.entry()))["rows"] == {path: counts}
+
+
+@pytest.mark.slow
+def test_a_warm_start_takes_numbers_of_another_scale(make, model):
+    _, note = started(make(OLD, **OTHERS["size"]), model[1], warm_start={})
+    assert [each.partition(" of ")[0] for each in note.rescaled] == ["size"]
+    assert not note.rows
+
+
+@pytest.mark.slow
+def test_classes_that_grow(make, tmp_path):
+    """The outputs of known classes are as before, at their new places."""
+    old, new = (
+        make(OLD, labels=classes, classes=classes)
+        for classes in (("no", "yes"), ("maybe", "no", "yes"))
+    )
+    before = exported(old, tmp_path / "model")
+    warm, note = started(new, tmp_path / "model", warm_start={})
+    for weight, known in zip(
+        *(each.get_layer("deep").weights for each in (warm, before)), strict=True
+    ):
+        np.testing.assert_array_equal(weight.numpy()[..., 1:], known.numpy())
+    counts = {"carried": 2, "new": 1, "dropped": 0}
+    assert dict(note.rows) == {"deep/kernel": counts, "deep/bias": counts}
 
 
 def test_equal_data_change_nothing(make, model):

@@ -1,12 +1,13 @@
-"""Which model was blessed last, told by the runs before through the object store."""
+"""Which model was blessed or pushed last, told by the runs before through the object store."""
 
 import json
 
 import pytest
 from executor_input import executor_input
 
-from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
-from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact, look_up
+from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
+from stagecraft.pipeline.kubeflow.entrypoint import earlier_models
+from stagecraft.pipeline.kubeflow.entrypoint.earlier_models import Artifact, look_up
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 
 PIPELINE = "minio://bucket/base/name"
@@ -23,7 +24,7 @@ def _blessed(store, run):
     (store / run / "model").mkdir(parents=True)
     (store / run / "model" / "saved_model.pb").write_text(run)
     model, blessing = f"{PIPELINE}/{run}/model", f"{PIPELINE}/{run}/blessing"
-    blessed_models.record(
+    earlier_models.record(
         PIPELINE,
         {
             "Model": Artifact(uri=model, metadata={"steps": 3}),
@@ -83,3 +84,47 @@ def test_people_can_see_what_was_found(store, tmp_path):
     look_up(invocation, PIPELINE, TYPES)
     [lookup] = invocation.output()["artifacts"]["lookup"]["artifacts"]
     assert lookup["metadata"] == {"model": model, "model_blessing": f"{PIPELINE}/first/blessing"}
+
+
+def _trained(store, day, folder=earlier_models.BLESSED, kind="ModelBlessing"):
+    """Records a model that was trained on the examples of a day; its address."""
+    model = f"{PIPELINE}/{day}/Trainer/salt/model"
+    (store / day / "Trainer" / "salt" / "model").mkdir(parents=True, exist_ok=True)
+    (store / day / "Trainer" / "salt" / "model" / "file").touch()
+    trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
+    verdict = Artifact(uri=f"{PIPELINE}/{day}/verdict", metadata={})
+    earlier_models.record(PIPELINE, {"Model": trained, kind: verdict}, folder)
+    return model
+
+
+def _examples(day):
+    return f"{PIPELINE}/{day}/examples"
+
+
+def _base(tmp_path, choice, day):
+    """The model that a training on the examples of a day continues."""
+    invocation = _invocation(tmp_path, _examples(day))
+    look_up(invocation, PIPELINE, {"examples": "Examples", "model": "Model"}, choice)
+    values = invocation.output()["parameterValues"]
+    assert values["examples"] == ""
+    return json.loads(values["model"])["uri"] if values["model"] else None
+
+
+def test_the_base_of_a_training(store, tmp_path):
+    first, second = (_trained(store, day) for day in ("first", "second"))
+    _trained(store, "first", earlier_models.PUSHED, "PushedModel")
+    assert _base(tmp_path, "last_blessed", "third") == second
+    # A day that is repeated starts where it started before.
+    assert _base(tmp_path, "last_blessed", "second") == first
+    assert _base(tmp_path, "last_blessed", "first") is None
+    assert _base(tmp_path, "last_pushed", "second") == first
+    assert _base(tmp_path, "last_pushed", "first") is None
+
+
+def test_the_base_is_the_model_of_a_run(store, tmp_path):
+    first = _trained(store, "first")
+    _trained(store, "second")
+    assert _base(tmp_path, "run:first", "first") == first
+    with pytest.raises(NoModelError) as caught:
+        _base(tmp_path, "run:never", "first")
+    assert caught.value.value == "run:never"

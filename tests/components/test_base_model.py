@@ -1,0 +1,134 @@
+"""The model that a training continues: the last verdict of other data, or the model of a run."""
+
+import pathlib
+from collections.abc import Callable
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+from tfx import types
+from tfx.types import standard_artifacts
+
+from stagecraft.components import base_model
+from stagecraft.components.base_model import BaseModel, NoModelError
+
+DAYS = ("first", "second", "third")
+
+Event = metadata_store_pb2.Event
+
+
+class Recorded:
+    """Three days in an ML Metadata store: each trains, blesses and pushes a model."""
+
+    def __init__(self, folder: pathlib.Path):
+        config = metadata_store_pb2.ConnectionConfig()
+        config.fake_database.SetInParent()
+        self.store = metadata_store.MetadataStore(config)
+        self._execution = self.store.put_execution_type(
+            metadata_store_pb2.ExecutionType(name="Step")
+        )
+        self._run = self.store.put_context_type(metadata_store_pb2.ContextType(name="pipeline_run"))
+        self.inputs: dict[str, list[types.Artifact]] = {
+            "model": [],
+            "model_blessing": [],
+            "pushed_model": [],
+        }
+        self.models = {}
+        for day in DAYS:
+            (folder / day).mkdir()
+            model = self._artifact("model", standard_artifacts.Model, str(folder / day))
+            model.set_string_custom_property(base_model.EXAMPLES, base_model.identity([day]))
+            blessing = self._artifact("model_blessing", standard_artifacts.ModelBlessing, "")
+            blessing.set_int_custom_property("blessed", int(day != "third"))
+            blessing.set_int_custom_property("current_model_id", model.id)
+            pushed = self._artifact("pushed_model", standard_artifacts.PushedModel, "")
+            pushed.set_int_custom_property("pushed", int(day == "first"))
+            self._execute(day, [], [model])
+            self._execute(day, [model], [blessing])
+            self._execute(day, [model], [pushed])
+            self.models[day] = model
+
+    def _artifact(self, key: str, kind: type, uri: str) -> types.Artifact:
+        type_id = self.store.put_artifact_type(metadata_store_pb2.ArtifactType(name=kind.TYPE_NAME))
+        stored = metadata_store_pb2.Artifact(type_id=type_id, uri=uri)
+        artifact = kind()
+        [artifact.id] = self.store.put_artifacts([stored])
+        artifact.uri = uri
+        self.inputs[key].append(artifact)
+        return artifact
+
+    def _execute(self, run: str, given: list[types.Artifact], made: list[types.Artifact]) -> None:
+        events = [
+            (
+                metadata_store_pb2.Artifact(id=each.id, type_id=self._type(each), uri=each.uri),
+                Event(type=kind),
+            )
+            for kind, artifacts in ((Event.INPUT, given), (Event.OUTPUT, made))
+            for each in artifacts
+        ]
+        context = metadata_store_pb2.Context(type_id=self._run, name=run)
+        self.store.put_execution(
+            metadata_store_pb2.Execution(type_id=self._execution),
+            events,
+            [context],
+            reuse_context_if_already_exist=True,
+        )
+
+    def _type(self, artifact: types.Artifact) -> int:
+        return int(self.store.get_artifact_type(artifact.type_name).id)
+
+
+@pytest.fixture
+def recorded(tmp_path: pathlib.Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+@pytest.fixture
+def resolve(recorded: Recorded) -> Callable[..., str | None]:
+    """Choice and the day's examples -> the day of the model."""
+
+    def resolve(choice: str, day: str = "tomorrow") -> str | None:
+        examples = standard_artifacts.Examples()
+        examples.uri = day
+        given = {"examples": [examples]} | recorded.inputs
+        result = BaseModel(choice).resolve_artifacts(recorded.store, given)
+        assert set(result) == set(given)
+        days = {model.id: day for day, model in recorded.models.items()}
+        found = [days[model.id] for model in result["model"]]
+        return found[0] if found else None
+
+    return resolve
+
+
+@pytest.mark.parametrize(
+    ("choice", "day", "expected"),
+    [
+        ("last_blessed", "tomorrow", "second"),
+        ("last_blessed", "second", "first"),  # the day is repeated
+        ("last_blessed", "first", None),  # the same, after other days
+        ("last_pushed", "tomorrow", "first"),
+        ("last_pushed", "first", None),
+        ("run:third", "third", "third"),
+        ("run:first", "tomorrow", "first"),
+    ],
+)
+def test_the_model(choice, day, expected, resolve):
+    assert resolve(choice, day) == expected
+
+
+def test_a_model_whose_files_are_gone_is_passed_over(resolve, recorded):
+    pathlib.Path(recorded.models["second"].uri).rmdir()
+    assert resolve("last_blessed") == "first"
+    with pytest.raises(NoModelError) as caught:
+        resolve("run:second")
+    assert (caught.value.setting, caught.value.value) == ("train.initial_weights", "run:second")
+
+
+def test_a_run_that_is_not_known(resolve):
+    with pytest.raises(NoModelError):
+        resolve("run:never")
+
+
+def test_examples_are_the_same_in_any_order():
+    assert base_model.identity(["a", "b"]) == base_model.identity(["b", "a"])
+    assert base_model.identity(["a"]) != base_model.identity(["a", "b"])
