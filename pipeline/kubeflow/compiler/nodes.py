@@ -295,7 +295,7 @@ def _add_resolver(
     config = node.exec_properties[resolver.RESOLVER_CONFIG]
     is_window = issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow)
     # Artifacts of this run, which tell what to leave out.
-    kinds = (Model,)
+    kinds: tuple[type[Any], ...] = (Model,)
     if is_window:
         kinds = (Examples,)
     elif "choice" in config:

@@ -160,7 +160,7 @@ def _resolved(
                         "type": {"instanceSchema": schema},
                     }
                 )
-            if not given:  # an input without artifacts
+            if not artifacts[name]["artifacts"]:  # an input without artifacts
                 del artifacts[name]
         yield copies
 

@@ -79,7 +79,7 @@ def test_a_training_that_continues_an_earlier_one(tmp_path):
     tasks = job["root"]["dag"]["tasks"]
     looks = tasks["BaseModel"]
     [source] = looks["inputs"]["artifacts"].values()
-    assert source["taskOutputArtifact"]["producerTask"] in looks["dependentTasks"]
+    assert source["taskOutputArtifact"]["producerTask"] in tasks
     assert tasks["Trainer"]["inputs"]["parameters"]["base_model"]["taskOutputParameter"] == {
         "producerTask": "BaseModel",
         "outputParameterKey": "model",
