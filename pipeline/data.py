@@ -52,7 +52,7 @@ def example_gen(settings: PipelineSettings, source: Any, span: Any = None) -> Ba
         path = IMAGE_FOLDER if generator == "folder" else task.found.example_gen
         kind = pkgutil.resolve_name(path)
         values = {
-            **data.model_dump(),
+            **data.model_dump(exclude={"window"}),  # of spans; TextExampleGen has other windows
             "source": source,
             "dataset": data.dataset_name,
             "span": span,
