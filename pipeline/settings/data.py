@@ -41,14 +41,12 @@ class DataSettings(Settings):
         "sample",
         description="sample (generated, no network), download (CIFAR's published archive), or the "
         "data that the task or example_gen reads, such as an archive (.tar.gz) or a folder: a "
-        "path, or a gs://, s3:// or minio:// URI. A path with {SPAN}, or with {YYYY}, {MM} and "
-        "{DD}, has a folder or a file for each span of the data, and with {VERSION} for each "
-        "version of a span",
+        "path, or a gs://, s3:// or minio:// URI",
     )
     span: str = Field(
         "latest",
-        description="the span of source to read: latest, a number, or a date such as 2026-11-27; "
-        "always in its newest version",
+        description="the span to read, if source has {SPAN}, or {YYYY}, {MM} and {DD}: latest, a "
+        "number, or a date such as 2026-11-27; if source has {VERSION}, in its newest version",
     )
     window: PositiveInt = Field(
         1,
