@@ -71,8 +71,7 @@ def test_a_table_from_parquet_to_predictions(tmp_path):
         counted += sum(present(each)[1] for each in found.features if name_of(each) == "gap")
     assert counted == (absent < 2).sum()
     [model] = (tmp_path / "out").glob("pipeline_root/Trainer/model/*/Format-Serving")
-    # An empty text and NaN are missing values, of which these requests may have some.
-    signatures = {"serving_default", "serving_columns"}
+    signatures = {"serving_default", "serving_columns", "serving_transformed"}
     assert warmups.answered(done.result["pushed"]) == dict.fromkeys(signatures, 3)
     assert not (model / warmups.FILE).exists()
     predict = tf.saved_model.load(str(model)).signatures["serving_columns"]
