@@ -15,7 +15,7 @@ from tfx.utils import io_utils
 from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components import feature_statistics
-from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
+from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES, UNSEEN
 from stagecraft.components.report import images
 from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
@@ -73,6 +73,9 @@ def read(
         features=_features(artifacts["statistics"]) if "statistics" in artifacts else [],
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
+        unseen=artifacts["anomalies"].get_string_custom_property(UNSEEN)
+        if "anomalies" in artifacts
+        else "",
     )
     if features.EVAL not in scans:
         return data, {}, {}

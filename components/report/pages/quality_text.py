@@ -132,6 +132,8 @@ def data_text(report: ReportData) -> str:
         return "Unknown."
     counts = ", ".join(f"{number(split.examples)} {split.name}" for split in data.splits)
     text = f"{data.source or 'The examples'}: {counts}."
+    if data.unseen:
+        text += f" These examples count nowhere, since train lacks their labels: {data.unseen}."
     if data.anomalies is None:
         return text
     anomalies = [f"{split}: {each}" for split, found in data.anomalies.items() for each in found]

@@ -295,9 +295,10 @@ class Listed(Categories):
         occurs, use = can_be.get(found.kind, bool), "numbers, such as 1"
         if known := found.values.get(train):
             occurs, use = known.__contains__, f"some of {', '.join([*known][:_SHOWN])}"
-        if not any(map(occurs, self.values)):
+        values = [str(value) for value in self.values]
+        if not any(map(occurs, values)):
             setting = f"task.args.features.{name}.{'file' if self.file else 'values'}"
-            shown = self.file or ", ".join(self.values[:_SHOWN])
+            shown = self.file or ", ".join(values[:_SHOWN])
             problem = f"has no value of the column {source!r} ({found.kind}) in the split {train}"
             yield Mismatch(setting, shown, source, problem, use)
 
