@@ -277,6 +277,7 @@ def observed(
                 kind="BYTES" if is_text else before.kind,
                 missing={**before.missing, split: gaps},
                 values={**before.values, **counted},
+                unique={**before.unique, split: int(texts.unique)},
                 texts=(*before.texts, *(label for label in ranked if label)),
                 most=max(before.most, int(common(feature).max_num_values)),
             )

@@ -21,7 +21,8 @@ from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
 from stagecraft.common.errors import UserError, cleaned
-from stagecraft.trainer_module.training.assets import METRICS
+from stagecraft.trainer_module.data.tasks.tables.classifier import listed
+from stagecraft.trainer_module.training.assets import CLASSES, METRICS
 
 _TRIED = 100
 """Examples of each file of a split that the last blessed model is tried with."""
@@ -83,9 +84,14 @@ def check(
         BaselineError: it cannot, and a metric has a bound for the change.
     """
     folder = _saved_model(baseline)
-    ours, theirs = (_measured(each) for each in (_saved_model(model), folder))
+    models = _saved_model(model), folder
+    ours, theirs = (_read(each, METRICS) for each in models)
+    our_classes, their_classes = (_read(each, CLASSES) or [] for each in models)
     if ours != theirs:
         error = BaselineError(folder, f"has other metrics: {theirs}, not {ours}")
+    elif our_classes != their_classes:
+        both = (listed(each) or "none with names" for each in (their_classes, our_classes))
+        error = BaselineError(folder, f"has other classes: {', not '.join(both)}")
     else:
         [spec, *_] = config.model_specs
         found = _unreadable(folder, spec.signature_name, examples, splits)
@@ -175,9 +181,9 @@ def _saved_model(model: Sequence[types.Artifact]) -> str:
     return str(path_utils.serving_model_path(artifact_utils.get_single_uri(list(model))))
 
 
-def _measured(folder: str) -> Any:
-    """Task and metrics of a model's signature ``evaluation``; None for one without it."""
-    path = posixpath.join(folder, METRICS)
+def _read(folder: str, asset: str) -> Any:
+    """A JSON file of a model; None for one without it."""
+    path = posixpath.join(folder, asset)
     if not fileio.exists(path):
         return None
     with fileio.open(path) as file:

@@ -15,6 +15,7 @@ from stagecraft.components.evaluator.evaluation import (
     BETTER_THAN_CONSTANT as BETTER,
     CALIBRATION_ERROR,
     ENOUGH,
+    EXAMPLE_COUNT,
     FINITE,
     LOSS,
     MAX,
@@ -158,7 +159,11 @@ def _of_task(task: TaskSettings, better_than_constant: bool) -> list[config_pb2.
         ),
         *([compared] if task.found.constant() else []),
         config_pb2.MetricConfig(class_name="SampledPredictions", module=TASK_METRIC),
-        config_pb2.MetricConfig(class_name="ExampleCount"),
+        config_pb2.MetricConfig(
+            class_name="NonzeroExampleCount",
+            module=TASK_METRIC,
+            config=f'"name": "{EXAMPLE_COUNT}"',
+        ),
     ]
 
 

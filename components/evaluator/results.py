@@ -17,6 +17,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tfx.dsl.io import fileio
 
@@ -124,7 +125,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
         _thresholds(config),
         _failures(directory, comparison),
         names[0] if names else ACCURACY,
-        sorted(slices),
+        sorted(slices, key=lambda each: each[:2]),
         sampled,
         comparison,
         at_thresholds,
@@ -153,7 +154,11 @@ def _configured(config: Json) -> list[tuple[str, Json]]:
 def _slice_value(key: Any) -> str:
     if key.HasField("bytes_value"):
         return str(key.bytes_value.decode(errors="replace"))
-    return str(key.int64_value) if key.HasField("int64_value") else f"{key.float_value:g}"
+    if key.HasField("int64_value"):
+        return str(key.int64_value)
+    number = np.float32(key.float_value)
+    short = f"{number:g}"
+    return short if np.float32(short) == number else f"{number:.9g}"
 
 
 def _without_differences(values: dict[str, float]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from stagecraft.components.evaluator.evaluation import (
     AT_THRESHOLDS,
     BETTER_THAN_CONSTANT,
     COMPARISON,
+    EXAMPLE_COUNT,
     F1,
     LOSS,
     PRECISION,
@@ -119,6 +120,13 @@ class SampledPredictions(metric_types.Metric):
         super().__init__(combined(_SampleCombiner), name=name)
 
 
+class NonzeroExampleCount(metric_types.Metric):
+    """The number of examples whose weight is not 0, of all examples or of a slice."""
+
+    def __init__(self, name: str = EXAMPLE_COUNT):
+        super().__init__(combined(_CountCombiner), name=name)
+
+
 class BinaryMetric(metric_types.Metric):
     """TFMA's precision, recall or F1 at a probability of 0.5, or confusion matrices at several.
 
@@ -153,7 +161,9 @@ class BinaryMetric(metric_types.Metric):
         super().__init__(per_key(compute), name=name)
 
 
-for each in (TaskMetric, TaskBetterThanConstant, SampledPredictions, BinaryMetric):
+for each in (
+    TaskMetric, TaskBetterThanConstant, SampledPredictions, NonzeroExampleCount, BinaryMetric
+):  # fmt: skip
     metric_types.register_metric(each)
 
 
@@ -220,6 +230,17 @@ class _SumsCombiner(_Combiner):
         for sums in accumulators:
             merged = merged + sums
         return merged
+
+
+class _CountCombiner(_Combiner):
+    def create_accumulator(self) -> float:
+        return 0.0
+
+    def add_input(self, accumulator: float, element: metric_types.StandardMetricInputs) -> float:
+        return accumulator + float(self._outputs(element)["weights"].any())
+
+    def merge_accumulators(self, accumulators: Iterable[float]) -> float:
+        return sum(accumulators)
 
 
 class _PairedSums(_Combiner):

@@ -21,9 +21,10 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from stagecraft.common.errors import SettingError, said
 from stagecraft.components.example_gen import file_driver, spans
 from stagecraft.components.example_gen.kinds import avro, checked_csv, parquet, sequences
+from stagecraft.components.example_gen.kinds.columns import ARGUMENTS
 from stagecraft.components.example_gen.sample import fingerprint
 
-CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
+CLASS = "data.example_gen"
 
 _EXECUTOR, _CONFIG = "custom_executor_spec", "custom_config"
 _TFX_EXECUTORS = "tfx.components.example_gen.custom_executors."

@@ -15,7 +15,7 @@ from tfx.utils import io_utils
 from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components import feature_statistics
-from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES
+from stagecraft.components.anomaly_gate import FILE_NAME as ANOMALIES, UNSEEN
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import run_metadata
 from stagecraft.components.report import images
@@ -76,6 +76,9 @@ def read(
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
         span=spans.words(spans.told(run_metadata.values(examples.mlmd_artifact.custom_properties))),
+        unseen=artifacts["anomalies"].get_string_custom_property(UNSEEN)
+        if "anomalies" in artifacts
+        else "",
     )
     if features.EVAL not in scans:
         return data, {}, {}

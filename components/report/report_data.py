@@ -75,8 +75,11 @@ class Quality:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether examples have weights, by which the metrics count them."""
-        return any(weight != 1 for weight in self.sampled.get("weight", ()))
+        """Whether examples have weights, by which the metrics count them.
+
+        An example that counts nowhere, such as one with an unknown label, has the weight 0.
+        """
+        return any(weight not in (0, 1) for weight in self.sampled.get("weight", ()))
 
     @property
     def value(self) -> float:
@@ -99,11 +102,11 @@ class Quality:
         """The 95 % confidence interval of the accuracy: Wilson's score interval.
 
         Wilson 1927, "Probable inference, the law of succession, and statistical inference". None
-        for another metric.
+        for another metric, and for examples with weights.
         """
-        if not self.is_share:
+        count, share = self.metrics.get(EXAMPLE_COUNT, 0), self.value
+        if not self.is_share or self.is_weighted or not count:
             return None
-        count, share = self.metrics[EXAMPLE_COUNT], self.value
         square = _NORMAL_95**2 / count
         middle = (share + square / 2) / (1 + square)
         spread = math.sqrt(share * (1 - share) / count + square / count / 4)
@@ -179,6 +182,8 @@ class DataSummary:
     """Name, version and number of files of the span of the examples; may be empty."""
     window: str = ""
     """The spans that the model is trained on; empty if it is only that one."""
+    unseen: str = ""
+    """Labels that other splits have, but train lacks, with the numbers of their examples."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

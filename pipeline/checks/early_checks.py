@@ -27,6 +27,21 @@ def check_files(settings: PipelineSettings) -> None:
     check_model(settings)
 
 
+_OF_FILES = (
+    "CsvExampleGen",
+    "PackagedCsvExampleGen",
+    "ParquetExampleGen",
+    "AvroExampleGen",
+    "WindowExampleGen",
+    "ImportExampleGen",
+)
+"""ExampleGens that read the files of a folder, but not those of its subfolders."""
+
+
+def _class_name(path: str) -> str:
+    return re.split("[.:]", path)[-1]
+
+
 def check_data(settings: PipelineSettings) -> None:
     """Refuses a local path that is no data set."""
     source, generator = settings.data.source, settings.data.generator(settings.task.found)
@@ -53,7 +68,7 @@ def check_data(settings: PipelineSettings) -> None:
             value=source,
             file=path,
         )
-    if generator == "named":
+    if generator == "named" and _class_name(str(settings.data.example_gen)) in _OF_FILES:
         check_columns(settings, path)
     if generator != "cifar":
         return
@@ -173,7 +188,7 @@ def _column_names(example_gen: str, file: str) -> list[str] | None:
     Raises:
         UserError: the file is of another kind.
     """
-    name = re.split("[.:]", example_gen)[-1]
+    name = _class_name(example_gen)
     if name == "ImportExampleGen":
         _check_records(file)
     if name in ("CsvExampleGen", "PackagedCsvExampleGen"):

@@ -5,6 +5,7 @@ AnomalyGate on the inferred schema. Nothing of it needs Beam.
 """
 
 import gzip
+import io
 import json
 
 import pytest
@@ -322,6 +323,72 @@ def test_all_wrong_names_are_one_list(tmp_path):
     assert stage == "early" and isinstance(error, MismatchError)
     assert [each.feature for each in error.mismatches] == ["twon", "x", "y"]
     assert error.setting == "evaluate.slices"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", "2", ""], "INT"),
+        (["1", "-2.5"], "FLOAT"),
+        (["0", "0.5", "NA"], "FLOAT"),
+        (["01022024", "31122024"], "STRING"),
+        (["10115", "01234"], "STRING"),
+        (["2024_01", "2024_02"], "STRING"),
+        (["-01", "1"], "STRING"),
+    ],
+)
+def test_the_type_of_a_column_of_csv(cells, kind):
+    infer = checked_csv._Types(["a"], skip_blank_lines=True)
+    found = infer.create_accumulator()
+    for each in cells:
+        found = infer.add_input(found, [each.encode()])
+    [(name, found_kind)] = infer.extract_output(found)
+    assert (name, found_kind.name) == ("a", kind)
+
+
+def rows_of(text):
+    names, rows = csv_rows.read(io.BytesIO(text.encode()), "rows.csv")
+    return names, list(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rows"),
+    [
+        ('a,b\n5" pipe,1\n5" x 6",2\n', ["a", "b"], [['5" pipe', "1"], ['5" x 6"', "2"]]),
+        ('5" pipe,b\nx,1\n', ['5" pipe', "b"], [["x", "1"]]),
+        ('a,"b\nc"\n"x\n""y""",1\n', ["a", "b\nc"], [['x\n"y"', "1"]]),
+        ('a;b\n"x" ;1\n', ["a", "b"], [["x ", "1"]]),
+    ],
+)
+def test_quotes_in_cells(text, names, rows):
+    assert rows_of(text) == (names, rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b\n"x,1\ny,2\n', "2"),
+        ('a,b\nx,1\n"y,2\n"z,3\n', "3"),
+        ('"a,b\nx,1\n', "1"),
+        ('"a,b\n' + "x,1\n" * 300_000, "1"),
+    ],
+)
+def test_a_quote_that_nothing_closes(text, line):
+    with pytest.raises(UserError) as caught:
+        rows_of(text)
+    assert (caught.value.file, caught.value.record) == ("rows.csv", line)
+
+
+def test_a_folder_of_folders(tmp_path):
+    """Their ExampleGen says what it needs."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.png").touch()
+    overrides = [
+        "data.example_gen=stagecraft.components.ImageFolderExampleGen",
+        f"data.source={tmp_path}",
+        "data.infer_schema=true",
+    ]
+    early_checks.check_data(pipeline_settings.load(None, overrides))
 
 
 OTHER_FILES = {

@@ -226,7 +226,9 @@ def _functions(
 
 
 def _of_numbers(served: Served, task: Task) -> Functions:
-    """The signature ``serving_transformed``; none for a model with an input of text, or not dense.
+    """The signature ``serving_transformed``.
+
+    There is none for a model with an input of text, or not dense, or with two of the same name.
 
     Operations of texts and of parsing are in no TensorFlow Lite runtime without Flex.
     """
@@ -238,9 +240,10 @@ def _of_numbers(served: Served, task: Task) -> Functions:
     traced = tf.function(inputs, autograph=False).get_concrete_function(_EXAMPLES)
     structure = traced.structured_outputs
     pairs = keras.tree.flatten_with_path(structure)
-    if not all(tf.is_tensor(each) and each.dtype != tf.string for _, each in pairs):
-        return {}
     specs = {"_".join(map(str, path)) or "inputs": each for path, each in pairs}
+    is_dense = all(isinstance(x, tf.Tensor) and x.dtype != tf.string for x in specs.values())
+    if not is_dense or len(specs) < len(pairs):
+        return {}
 
     def serving_transformed(**tensors: tf.Tensor) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [tensors[name] for name in specs])

@@ -1,25 +1,28 @@
 """CsvExampleGen for CSV as people have it: TFX's, with another reader.
 
 TFX's reads UTF-8 without a byte order mark, separated by commas. It keeps the last of several
-columns with one name, and takes a column of numbers for text if a cell is ``NA``.
+columns with one name, takes a column of numbers for text if a cell is ``NA``, and takes ``01234``
+and ``2024_01`` for numbers, whose texts are then lost.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import tensorflow as tf
 from tfx.components.example_gen.csv_example_gen import component, executor
-from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx_bsl.coders import csv_decoder
 from tfx_bsl.coders.csv_decoder import ColumnInfo, ColumnType
 
 from stagecraft.components.example_gen.kinds import columns, csv_rows
 
 _MISSING = frozenset(each.encode() for each in csv_rows.MISSING)
+_TEXT = re.compile(rb"\s*[-+]?0\d+\s*|.*_.*", re.DOTALL)
+"""Cells that Python reads as numbers, but that are texts, such as postal codes and dates."""
 
 
 class Executor(executor.Executor):
@@ -30,13 +33,13 @@ class Executor(executor.Executor):
         return _csv
 
 
-class CsvExampleGen(component.CsvExampleGen):
+class CsvExampleGen(columns.TableExampleGen, component.CsvExampleGen):
     """Reads the CSV files that :mod:`csv_rows` describes.
 
     A column without a name is no feature. A cell such as ``NA`` among numbers is a missing value.
     """
 
-    EXECUTOR_SPEC = BeamExecutorSpec(Executor)
+    EXECUTOR = Executor
 
 
 @beam.ptransform_fn
@@ -72,13 +75,12 @@ def _rows(names: Sequence[str], path: str) -> Iterator[list[bytes]]:
 
 
 class _Types(csv_decoder.ColumnTypeInferrer):
-    """TFX's types of columns, but for cells that are missing among numbers."""
+    """TFX's types of columns, but for missing cells and texts of digits among numbers."""
 
     def add_input(self, accumulator: Any, cells: list[bytes]) -> Any:
         """See TFX's class."""
-        return super().add_input(
-            accumulator, [b"" if _is_missing(each) else each for each in cells]
-        )
+        given = [b"" if _is_missing(each) else each for each in cells]
+        return super().add_input(accumulator, [b"_" if _TEXT.fullmatch(c) else c for c in given])
 
 
 def _is_missing(cell: bytes) -> bool:

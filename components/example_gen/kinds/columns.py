@@ -34,6 +34,9 @@ from tfx_bsl.coders import example_coder
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen.sample import fingerprint
 
+ARGUMENTS = "data.example_gen_args"
+"""The setting with the arguments of an ExampleGen."""
+
 ROWS = 1000
 """Rows that a worker converts at once."""
 
@@ -53,7 +56,8 @@ class TableExampleGen(FileBasedExampleGen):
         range_config: Any = None,
     ) -> None:
         """Arguments of TFX's ``FileBasedExampleGen``: folder, its splits, and those to write."""
-        super().__init__(
+        FileBasedExampleGen.__init__(  # that of TFX's CsvExampleGen has fewer arguments
+            self,
             input_base=input_base,
             input_config=input_config,
             output_config=output_config,

@@ -6,9 +6,10 @@ semicolons, tabs or bars, whichever gives the header most columns. Imports nothi
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from stagecraft.common.errors import UserError
@@ -32,8 +33,10 @@ _OTHERS = {
 """First bytes -> the kind of a file, and what works."""
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_LONGEST = 1 << 27
-"""Characters of a cell."""
+_LONGEST_HEADER = 1 << 20
+"""Characters."""
+
+csv.field_size_limit(1 << 27)  # of the whole process
 
 
 class Rows(NamedTuple):
@@ -67,7 +70,10 @@ def read(stream: IO[bytes], path: str) -> Rows:
         stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
     lines = _Lines(stream, path)
     first = next(lines, "")
-    while lines.quotes % 2 and (more := next(lines, "")):  # a line break in a name
+    while _is_open(first, DELIMITERS):  # a line break in a name
+        more = next(lines, "")
+        if not more or len(first) > _LONGEST_HEADER:
+            raise _odd_quotes(path, 1)
         first += more
     if not first.strip():
         raise _refused(path, "has no header", "a first line with the names of the columns")
@@ -81,12 +87,28 @@ def read(stream: IO[bytes], path: str) -> Rows:
     return Rows(names, _rows(lines, delimiter, len(names), path))
 
 
+def _is_open(row: str, delimiters: Iterable[str]) -> bool:
+    """Whether a cell of a row begins with a quote that nothing closes, by each delimiter.
+
+    A row of one line has such a cell only if its number of quotes is odd.
+    """
+    if row.count('"') % 2 == 0 and "\n" not in row[:-1]:
+        return False
+    for delimiter in delimiters:
+        with contextlib.suppress(csv.Error):
+            next(csv.reader([row], delimiter=delimiter, strict=True))
+            return False
+    return True
+
+
 class _Lines:
     """The lines of a file as texts, and how many have been read."""
 
     def __init__(self, stream: IO[bytes], path: str):
         self._stream, self._path = stream, path
-        self.number = self.quotes = 0
+        self.number = 0
+        self.row: list[str] = []
+        """Lines of one row; its reader empties it."""
 
     def __iter__(self) -> _Lines:
         return self
@@ -112,17 +134,16 @@ class _Lines:
         if "\0" in text:  # some versions of Python refuse it
             problem = f"has a null byte in line {self.number}"
             raise _refused(self._path, problem, "a text file", record=str(self.number))
-        self.quotes += text.count('"')
+        self.row.append(text)
         return text
 
 
 def _rows(lines: _Lines, delimiter: str, width: int, path: str) -> Iterator[list[str]]:
-    before = csv.field_size_limit(_LONGEST)
     reader, begin = csv.reader(lines, delimiter=delimiter), lines.number + 1
-    quotes = lines.quotes
+    lines.row.clear()
     try:
         while (row := next(reader, None)) is not None:
-            if (lines.quotes - quotes) % 2:
+            if _is_open("".join(lines.row), delimiter):
                 raise _odd_quotes(path, begin)
             if row and len(row) != width:
                 use = "one cell for each name; put a cell with the separator between quotes"
@@ -130,18 +151,17 @@ def _rows(lines: _Lines, delimiter: str, width: int, path: str) -> Iterator[list
                 raise _refused(path, problem, use, record=str(begin), value=len(row))
             if row:
                 yield row
-            begin, quotes = lines.number + 1, lines.quotes
+            begin = lines.number + 1
+            lines.row.clear()
     except csv.Error as error:
-        if (lines.quotes - quotes) % 2:
+        if len(lines.row) > 1:
             raise _odd_quotes(path, begin) from error
         problem = f"cannot be read from line {begin} on: {error}"
         raise _refused(path, problem, "a CSV file", record=str(begin)) from error
-    finally:
-        csv.field_size_limit(before)
 
 
 def _odd_quotes(path: str, line: int) -> UserError:
-    problem = f"has an opening quote in line {line} that nothing closes"
+    problem = f"has a cell in line {line} that begins with a quote, but does not end with one"
     return _refused(path, problem, 'two quotes ("") for each quote in a cell', record=str(line))
 
 

@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,10 +25,8 @@ from tfx.types import standard_component_specs as specs
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.kinds import avro, checked_csv, columns, csv_rows, parquet
+from stagecraft.components.example_gen.kinds.columns import ARGUMENTS
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-
-ARGUMENTS = "data.example_gen_args"
-"""The setting with the arguments of the component."""
 
 _KINDS = {"int64_list": None, "float_list": math.nan, "bytes_list": b""}
 """Kind of a feature -> the value that stands for a gap in a list; None: there is none."""
@@ -43,12 +42,18 @@ class _Windows(NamedTuple):
     stride: int
     series: Sequence[str]
     time_format: str | None
+    last: Sequence[str] = ()
 
     @property
     def named(self) -> list[tuple[str, str]]:
         """Arguments, and the columns that they name."""
-        series = [("series", name) for name in self.series]
-        return [("time", self.time), ("label", self.label), *series]
+        several = [(each, name) for each in ("series", "last") for name in getattr(self, each)]
+        return [("time", self.time), ("label", self.label), *several]
+
+    @property
+    def next(self) -> str:
+        """Name of the feature to predict."""
+        return f"{self.label}_next"
 
 
 class WindowExecutor(BaseExampleGenExecutor):
@@ -80,7 +85,8 @@ class WindowExecutor(BaseExampleGenExecutor):
         [found] = windows.values()
         times = found | beam.Keys() | beam.Distinct() | beam.combiners.ToList()
         shares = [split.hash_buckets for split in splits]
-        parts = found | beam.Partition(_part, len(shares), shares, beam.pvalue.AsSingleton(times))
+        starts = beam.pvalue.AsSingleton(times | beam.Map(_starts, shares))
+        parts = found | beam.Partition(_part, len(shares), starts)
         names = utils.generate_output_split_names(source, output)
         return {
             name: part | f"Values[{name}]" >> beam.Values()
@@ -91,9 +97,10 @@ class WindowExecutor(BaseExampleGenExecutor):
 class WindowExampleGen(FileBasedExampleGen):
     """Writes an example for each window of ``length`` rows of a time series.
 
-    A column becomes a feature with the values of these rows, the oldest first; ``time`` is that of
-    the last row. The feature ``LABEL_next`` is the value of the column ``label`` ``horizon`` rows
-    later. Splits follow each other in time, in the shares of their hash buckets.
+    A column becomes a feature with the values of these rows, the oldest first; ``time`` and the
+    columns ``last`` are those of the last row. The feature ``LABEL_next`` is the value of the
+    column ``label`` ``horizon`` rows later. Splits follow each other in time, in the shares of
+    their hash buckets. A worker holds all rows of a series in memory.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class WindowExampleGen(FileBasedExampleGen):
         stride: int = 1,
         series: Sequence[str] = (),
         time_format: str | None = None,
+        last: Sequence[str] = (),
         input_config: Any = None,
         output_config: Any = None,
         range_config: Any = None,
@@ -120,6 +128,7 @@ class WindowExampleGen(FileBasedExampleGen):
             stride: rows from a window to the next one.
             series: columns that tell series apart, each with its own rows in time.
             time_format: of ``datetime.strptime``; None: ISO 8601.
+            last: columns of which a window has one value, that of its last row, such as a weight.
 
         Raises:
             SettingError: an argument is invalid.
@@ -138,7 +147,10 @@ class WindowExampleGen(FileBasedExampleGen):
         if isinstance(series, str) or time in series or label in series:
             use = "a list of other columns than time and label"
             raise SettingError(f"{ARGUMENTS}.series", series, "does not name the series", use)
-        given = _Windows(time, label, length, horizon, stride, list(series), time_format)
+        if isinstance(last, str):
+            raise SettingError(f"{ARGUMENTS}.last", last, "is not a list", f"[{last}]")
+        parts = list(series), time_format, list(last)
+        given = _Windows(time, label, length, horizon, stride, *parts)
         packed = any_pb2.Any()
         text = json.dumps([given._asdict(), code_fingerprint(__name__)], sort_keys=True)
         packed.Pack(wrappers_pb2.StringValue(value=text))
@@ -174,6 +186,10 @@ class _Read(beam.PTransform):
         for path in columns.files(self._properties, self._pattern):
             executor, names = _format(path)
             executors[path] = executor
+            if given.next in names:
+                problem = f"gives the feature {given.next}, but {path} has a column of this name"
+                use = f"another name for the column {given.next}"
+                raise SettingError(f"{ARGUMENTS}.label", given.label, problem, use)
             for argument, name in given.named:
                 if name not in names:
                     problem = f"is no column of {path}"
@@ -243,7 +259,8 @@ def _windows(
                 suggestion="the columns that tell series apart",
             )
     names = sorted({name for each in examples for name in each.features.feature})
-    listed = [name for name in names if name not in (given.time, *given.series)]
+    single = (given.time, *given.series, *given.last)
+    listed = [name for name in names if name not in single]
     for start in range(0, len(timed) - given.length - given.horizon + 1, given.stride):
         window = [row for _, row in timed[start : start + given.length]]
         time, target = timed[start + given.length + given.horizon - 1]
@@ -251,13 +268,13 @@ def _windows(
         if not label.WhichOneof("kind") or not _values(target, given.label)[1]:
             continue
         made = tf.train.Example()
-        for name in (given.time, *given.series):
+        for name in single:
             made.features.feature[name].CopyFrom(window[-1].features.feature[name])
         for name in listed:
             kind, values = _listed(name, window)
             if kind:
                 getattr(made.features.feature[name], kind).value.extend(values)
-        made.features.feature[f"{given.label}_next"].CopyFrom(label)
+        made.features.feature[given.next].CopyFrom(label)
         yield time, made
 
 
@@ -299,7 +316,7 @@ def _time(given: _Windows, row: tf.train.Example) -> float:
     form = given.time_format
     try:
         moment = (
-            datetime.datetime.fromisoformat(text)
+            datetime.datetime.fromisoformat(_LETTER_Z.sub("+00:00", text))
             if form is None
             else datetime.datetime.strptime(text, form)
         )
@@ -317,10 +334,21 @@ def _time(given: _Windows, row: tf.train.Example) -> float:
     return zoned.timestamp()
 
 
-def _part(
-    window: tuple[float, Any], count: int, shares: Sequence[int], times: Sequence[float]
-) -> int:
-    """The split of a window, by the place of its time among all times."""
-    ordered = sorted(times)
-    place = bisect.bisect_left(ordered, window[0]) / len(ordered) * sum(shares)
-    return min(bisect.bisect_right(list(itertools.accumulate(shares)), place), count - 1)
+_LETTER_Z = re.compile("[zZ]$")
+"""UTC, which Python reads from 3.11 on."""
+
+
+def _starts(times: Sequence[float], shares: Sequence[int]) -> list[float]:
+    """The first time of each split but the first one; infinite: it has none.
+
+    Args:
+        times: of all labels, each once.
+    """
+    ordered = [*sorted(times), math.inf]
+    *ends, total = itertools.accumulate(shares)
+    return [ordered[-(-end * len(times) // total)] for end in ends]
+
+
+def _part(window: tuple[float, Any], count: int, starts: Sequence[float]) -> int:
+    """The split of a window, by the time of its label."""
+    return bisect.bisect_right(starts, window[0])

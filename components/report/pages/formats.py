@@ -34,6 +34,11 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+def weight(value: float) -> str:
+    """A sum of weights: whole numbers without decimals."""
+    return number(value) if value == round(value) else f"{value:,.4g}"
+
+
 def size(count: float) -> str:
     """Bytes as ``1.2 MB``."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

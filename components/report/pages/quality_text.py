@@ -137,6 +137,8 @@ def data_text(report: ReportData) -> str:
         trained = f"trained on {data.window}, and " if data.window else ""
         name = data.span.partition(",")[0]
         text += f" The model is {trained}evaluated on the split eval of {name}."
+    if data.unseen:
+        text += f" These examples count nowhere, since train lacks their labels: {data.unseen}."
     if data.anomalies is None:
         return text
     anomalies = [f"{split}: {each}" for split, found in data.anomalies.items() for each in found]

@@ -44,7 +44,7 @@ def test_a_date_of_another_format(tmp_path):
         ({"kind": "date"}, ["2024-01-31", "", []], TYPES.STRING),
         ({"kind": "date", "format": "days"}, [1, []], TYPES.INT),
         ({"kind": "date", "format": "%Y%m%d"}, [20240131], TYPES.INT),
-        ({"kind": "date"}, [1.5], TYPES.FLOAT),  # Transform refuses the type
+        ({"kind": "date"}, [1.5], TYPES.FLOAT),  # `mismatches` refuses the type
         ({"kind": "sequence", "of": "date"}, [["2024-01-31", "2024-02-01"], []], TYPES.STRING),
         ({"kind": "sequence", "of": "numeric", "separator": ";"}, ["1;2", ""], TYPES.STRING),
         ("vocabulary", ["x"], TYPES.STRING),

@@ -14,7 +14,7 @@ from stagecraft.components.evaluator import baseline_check
 from stagecraft.components.evaluator.baseline_check import BaselineError
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.trainer_module.settings import TaskSettings
-from stagecraft.trainer_module.training.assets import METRICS
+from stagecraft.trainer_module.training.assets import CLASSES, METRICS
 
 TRAINED: dict[str, Any] = {
     "area": tf.io.FixedLenFeature([], tf.float32),
@@ -95,6 +95,17 @@ def test_a_column_of_another_type(blessed, tmp_path, change, column, trained, fo
         "evaluate.not_worse", "evaluate.not_worse: false"
     )  # fmt: skip
     assert check(blessed, blessed, data, not_worse=False) == error.why
+
+
+def test_other_classes(blessed, tmp_path):
+    given = model(tmp_path / "model")
+    (tmp_path / "model/Format-Serving" / CLASSES).write_text('["no", "yes"]')
+    data = examples(tmp_path / "examples", ROW)
+    with pytest.raises(BaselineError) as caught:
+        check(given, blessed, data)
+    assert caught.value.setting == "evaluate.not_worse"
+    assert check(given, blessed, data, not_worse=False) == caught.value.why
+    assert check(given, given, data) == ""
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,24 @@ def test_reads_what_tfma_reads(folder, order, heavy):
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.1, "0.1"), (3.0, "3"), (1234567.0, "1234567"), (1234568.0, "1234568")]
+)
+def test_the_value_of_a_slice(value, shown):
+    message = metrics_for_slice_pb2.SingleSliceKey(column="x", float_value=value)
+    assert results._slice_value(message) == shown
+
+
+def test_slices_of_equal_names(folder):
+    (folder / "eval_config.json").write_text('{"evalConfig": {}}')
+    with tf.io.TFRecordWriter(str(folder / "metrics-2.tfrecord")) as writer:
+        for value in (b"\xfe", b"\xff"):  # no UTF-8
+            message = metrics_for_slice_pb2.MetricsForSlice()
+            message.slice_key.single_slice_keys.add(column="x", bytes_value=value)
+            writer.write(message.SerializeToString())
+    assert len(results.read_evaluation(str(folder)).slices) == 2
+
+
 def test_a_folder_without_plots(tmp_path):
     assert list(results.load_plots(str(tmp_path))) == []
 

@@ -238,6 +238,23 @@ def test_a_first_model_must_beat_the_constant(weights, better_than_constant, dat
     assert found.failures == ([found.comparison] if better_than_constant else [])
 
 
+def test_examples_without_weight_are_not_counted():
+    [computation] = task_metric.NonzeroExampleCount().computations(
+        eval_config=config_pb2.EvalConfig(), model_names=[""], output_names=[""]
+    )
+    combiner = computation.combiner
+    parts = []
+    for weights in ([1.0, 0.0], [0.5]):
+        part = combiner.create_accumulator()
+        for weight in weights:
+            outputs = {"weights": np.array([weight])}
+            element = metric_types.StandardMetricInputs(predictions=outputs)
+            part = combiner.add_input(part, element)
+        parts.append(part)
+    [count] = combiner.extract_output(combiner.merge_accumulators(parts)).values()
+    assert count == 2
+
+
 @pytest.mark.parametrize("parts", [1, 3, 7])
 def test_the_sample_does_not_depend_on_the_workers(parts, monkeypatch):
     monkeypatch.setattr(task_metric, "KEPT", 20)

@@ -4,7 +4,7 @@ from tfx.components import CsvExampleGen, ImportExampleGen
 from tfx.proto import example_gen_pb2
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import named
+from stagecraft.components.example_gen import named, sample
 from stagecraft.components.example_gen.kinds import packaged_csv, parquet
 
 SPLITS = example_gen_pb2.Output(
@@ -62,6 +62,16 @@ def test_an_executor_of_its_own():
     )
     assert made.executor_spec.executor_class is parquet.ParquetExecutor
     assert proto(made, "custom_config").HasField("custom_config")
+
+
+@pytest.mark.parametrize(
+    "path", ["tfx.components.CsvExampleGen", "stagecraft.components.PackagedCsvExampleGen"]
+)
+def test_the_code_of_the_reader_counts(path, monkeypatch):
+    """TFX's cache key has the name of an executor alone."""
+    found = proto(named.make(path, {}, "/data", SPLITS), "custom_config")
+    monkeypatch.setattr(sample, "code_fingerprint", lambda *code: "other")
+    assert found != proto(named.make(path, {}, "/data", SPLITS), "custom_config")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Windows over time series, from CSV, Parquet and Avro; tf.SequenceExamples."""
 
 import csv
+import datetime
 import math
 
 import fastavro
@@ -112,6 +113,8 @@ def test_input_splits_keep_their_files(tmp_path):
         ({"stride": "1"}, None),
         ({"series": "shop"}, None),
         ({"series": ["day"]}, None),
+        ({"last": "note"}, None),
+        ({"last": ["weight"]}, "last"),
         ({"time": "date"}, "time"),
         ({"label": "price"}, "label"),
         ({"series": ["shop", "town"]}, "series"),
@@ -149,6 +152,38 @@ def test_rows_that_do_not_fit(rows, time_format, setting, record):
         list(windows._windows(given, b"", rows))
     assert caught.value.setting == (setting and f"data.example_gen_args.{setting}")
     assert caught.value.record == record
+
+
+def test_columns_of_the_last_row():
+    """In UTC as Python 3.10 does not read it."""
+    given = windows._Windows("day", "sold", 2, 1, 1, [], None, ["weight", "shop"])
+    rows = [serialized(day=f"2024-01-0{n}T00:00:00Z", weight=float(n)) for n in (1, 2, 3)]
+    [(time, found)] = windows._windows(given, b"", rows)
+    assert time == datetime.datetime(2024, 1, 3, tzinfo=datetime.timezone.utc).timestamp()
+    assert values(found, "weight") == ("float_list", [2])
+    assert values(found, "shop") == ("bytes_list", [b"a"])
+    assert values(found, "sold")[1] == [1, 1]
+
+
+@pytest.mark.parametrize("shares", [[6, 2, 2], [1, 1], [800, 100, 100], [1, 0, 1], [3]])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100])
+def test_the_share_of_each_split(shares, count):
+    starts = windows._starts(list(range(count))[::-1], shares)
+    found = [windows._part((time, None), len(shares), starts) for time in range(count)]
+    assert found == sorted(found)
+    ends = [sum(shares[: n + 1]) for n in range(len(shares))]
+    for part in range(len(shares)):
+        before = sum(each <= part for each in found)
+        assert 0 <= before - ends[part] * count / ends[-1] < 1
+
+
+def test_a_column_with_the_name_of_the_feature_to_predict(tmp_path):
+    def write(path):
+        path.write_text("day,sold,sold_next\n1,2,3\n")
+
+    with pytest.raises(SettingError) as caught:
+        made(tmp_path, {"time": "day", "label": "sold", "length": 3}, write)
+    assert caught.value.setting == "data.example_gen_args.label"
 
 
 def test_files_of_several_formats(tmp_path):

@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.kinds import image_classification
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets
+from stagecraft.trainer_module.training import assets, export as export_module
 from stagecraft.trainer_module.training.export import check_keras_file, export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
@@ -274,3 +275,23 @@ def test_samples_are_beside_the_model(exported, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "model" / assets.SAMPLES).read_text()) == {
         "an input": "an output"
     }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "is_there"),
+    [
+        (lambda x: {"a": {"b": x}, "c": x}, True),
+        (lambda x: {"a": {"b": x}, "a_b": x}, False),
+        (lambda x: {"a": tf.sparse.from_dense(x)}, False),
+        (lambda x: {"a": tf.RaggedTensor.from_tensor(x)}, False),
+        (lambda x: {"a": tf.as_string(x)}, False),
+    ],
+)
+def test_inputs_that_numbers_can_name(inputs, is_there):
+    served = types.SimpleNamespace(transform=lambda raw: tf.ones([3, 2]), raw_spec={})
+    task = types.SimpleNamespace(
+        parse_request=lambda examples, spec: examples,
+        batch=lambda features, weights: types.SimpleNamespace(inputs=inputs(features)),
+    )
+    found = export_module._of_numbers(served, task)
+    assert ("serving_transformed" in found) is is_there

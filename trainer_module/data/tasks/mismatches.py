@@ -33,6 +33,9 @@ class Observed(NamedTuple):
     values: Mapping[str, Mapping[str, int]] = _NONE
     """Split -> its values, and how many examples have each; by statistics that count each value."""
 
+    unique: Mapping[str, int] = _NONE
+    """Split -> number of its values; by statistics of texts, and of numbers that are names."""
+
     texts: Sequence[str] = ()
     """Some texts, if there are any."""
 

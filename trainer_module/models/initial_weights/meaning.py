@@ -23,7 +23,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.common.errors import cleaned
 from stagecraft.trainer_module.data import labels
-from stagecraft.trainer_module.data.tasks.tables import columns
+from stagecraft.trainer_module.data.tasks.tables import classifier, columns
 from stagecraft.trainer_module.models.initial_weights.source import (
     TRANSFORM_GRAPH,
     InitialWeightsError,
@@ -190,7 +190,7 @@ def carried(
     if transform is None or before is None:
         return Carried(dict(weights), False)
     after = pathlib.Path(transform.transform_savedmodel_dir).parent
-    found = compare(before, after)
+    found = compare(before, after, features)
     inputs = _input_names(model)
     result, moved, refused, rescaled = dict(weights), [], [], []
     moves: dict[str, Move] = {}
@@ -327,15 +327,18 @@ class Comparison(NamedTuple):
     """Transformed features that were compared; None: all, since the graphs are the same."""
 
 
-def compare(before: pathlib.Path, after: pathlib.Path) -> Comparison:
+def compare(
+    before: pathlib.Path, after: pathlib.Path, features: Collection[str] = ()
+) -> Comparison:
     """Finds the transformed features that two graphs make in different ways.
 
     Args:
         before: folder that TensorFlow Transform wrote, of the weights.
         after: the same, of the new training.
+        features: transformed features, of which some may be labels.
     """
     pair = _Graph(before), _Graph(after)
-    found = _of_classes(pair)
+    found = [*_of_classes(pair), *_of_numbers(pair, features)]
     if pair[0].structure == pair[1].structure:
         return Comparison(found, None)
     texts = sorted({text for graph in pair for text in graph.texts})
@@ -501,11 +504,21 @@ def _of_classes(pair: tuple[_Graph, _Graph]) -> list[Change]:
     return [Change("label", "label", f"class {place}", *shown, ids, words)]
 
 
+def _of_numbers(pair: tuple[_Graph, _Graph], features: Collection[str]) -> Iterator[Change]:
+    """Numbers that are labels, if they count other classes: Transform leaves them as they are."""
+    for feature in features:
+        old, new = (graph.numbers_of_classes(feature) for graph in pair)
+        if old and new and old != new:
+            shown = classifier.listed(old), classifier.listed(new)
+            ids = {new.index(name): old.index(name) for name in old if name in new}
+            yield Change(feature, feature, "all classes", *shown, ids)
+
+
 class _Graph:
     """A Transform graph in a folder."""
 
     def __init__(self, folder: pathlib.Path):
-        output = tft.TFTransformOutput(str(folder))
+        output = self._output = tft.TFTransformOutput(str(folder))
         loader = SavedModelLoader(output.transform_savedmodel_dir)
         # In a graph, features that depend on a missing one are not computed, and do not fail.
         self._call = tf.function(loader.apply_transform_model, autograph=False)
@@ -520,6 +533,13 @@ class _Graph:
         domains = labels.read(str(schema)).string_domain if schema.is_file() else ()
         names = [tuple(each.value) for each in domains if each.name == labels.LABEL_NAMES]
         self.class_names = names[0] if names else None
+
+    def numbers_of_classes(self, label: str) -> Sequence[str]:
+        """The classes of a label that is a number; empty: it is none."""
+        name = classifier.vocabulary_of(label, is_text=False)
+        if self._output.vocabulary_file_by_name(name) is None:
+            return ()
+        return classifier.ordered(x.decode() for x in self._output.vocabulary_by_name(name))
 
     @property
     def structure(self) -> tuple[Any, ...]:

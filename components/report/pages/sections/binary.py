@@ -67,8 +67,8 @@ def _tables(quality: Quality, noun: str, names: Sequence[str]) -> Iterator[Table
     for each in quality.at_thresholds:
         if each.threshold == THRESHOLD:
             rows = [
-                (names[0], *map(_count, (each.true_negatives, each.false_positives))),
-                (names[1], *map(_count, (each.false_negatives, each.true_positives))),
+                (names[0], *map(formats.weight, (each.true_negatives, each.false_positives))),
+                (names[1], *map(formats.weight, (each.false_negatives, each.true_positives))),
             ]
             caption = f"Confusion matrix at the threshold {THRESHOLD}: {counted}"
             yield Table(caption, ("Actual", *(f"Predicted {name}" for name in names)), rows)
@@ -81,16 +81,11 @@ def _tables(quality: Quality, noun: str, names: Sequence[str]) -> Iterator[Table
                 (
                     f"{each.threshold:g}",
                     *(formats.metric("", getattr(each, name)) for name in _BY_THRESHOLD),
-                    _count(each.true_positives + each.false_positives),
+                    formats.weight(each.true_positives + each.false_positives),
                 )
                 for each in quality.at_thresholds
             ],
         )
-
-
-def _count(value: float) -> str:
-    """A sum of weights: whole numbers without decimals."""
-    return formats.number(value) if value == round(value) else f"{value:,.4g}"
 
 
 def rates(

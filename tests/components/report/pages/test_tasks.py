@@ -16,6 +16,7 @@ from stagecraft.components.report import artifacts
 from stagecraft.components.report.pages import formats, model_card, page, quality_text
 from stagecraft.components.report.pages.sections import (
     binary,
+    confusions,
     features,
     slices as slices_section,
 )
@@ -281,6 +282,52 @@ def test_weights_are_said(houses):
     assert sentence not in page.summary(without)
     captions = [[each.caption for each in slices_section.show(r).tables] for r in (report, without)]
     assert captions[0] != captions[1]
+
+
+def classified(houses: ReportData, count: int, weight: list[float]) -> ReportData:
+    """``houses`` with the results of a classifier: of eight answers, three are wrong."""
+    sampled = {
+        "actual": [0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 0.0, 1.0],
+        "predicted": [0.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 1.0],
+        "weight": weight,
+    }
+    metrics = {"accuracy": 0.625, "example_count": float(np.count_nonzero(weight))}
+    made = quality(monitor="accuracy", metrics=metrics, sampled=sampled, slices=())
+    names = tuple(f"class {number}" for number in range(count))
+    task = dataclasses.replace(houses.task, sections=("confusions",), class_names=names)
+    return dataclasses.replace(houses, quality=made, task=task)
+
+
+def test_confusions_of_few_classes(houses):
+    for weight, expected in (([1.0] * 8, "2"), ([0.4] * 8, "0.8")):
+        [table] = confusions.show(classified(houses, 3, weight)).tables
+        assert table.rows[0][2] == expected
+    plain, weighted = (
+        confusions.show(classified(houses, 3, [each] * 8)).tables[0].caption for each in (1.0, 0.4)
+    )
+    assert plain != weighted
+
+
+def test_confusions_of_many_classes(houses):
+    [table] = confusions.show(classified(houses, 30, [1.0] * 8)).tables
+    assert table.rows == [("class 0", "class 1", "2"), ("class 1", "class 2", "1")]
+
+
+def test_examples_that_count_nowhere(houses):
+    """An unknown label has the weight 0, which makes no weighted metrics."""
+    unseen = classified(houses, 3, [1.0] * 6 + [0.0] * 2).quality
+    weighted = classified(houses, 3, [1.0] * 6 + [0.5] * 2).quality
+    none = classified(houses, 3, [0.0] * 8).quality
+    assert unseen and weighted and none
+    assert unseen.interval and not unseen.is_weighted
+    assert weighted.interval is None and weighted.is_weighted and none.interval is None
+    assert "95%" not in page.render(classified(houses, 3, [0.5] * 8))
+
+
+def test_unseen_labels_are_said_with_the_data(houses):
+    assert houses.data
+    data = dataclasses.replace(houses.data, unseen="eval: town Rom (2)")
+    assert data.unseen in quality_text.data_text(dataclasses.replace(houses, data=data))
 
 
 def test_an_undefined_metric_of_a_slice_is_a_dash(houses):

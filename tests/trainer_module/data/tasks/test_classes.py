@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
 from transformed import transformed
 
-from stagecraft.trainer_module.data.tasks.mismatches import MismatchError
+from stagecraft.trainer_module.data.tasks.mismatches import MismatchError, Observed
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 
@@ -102,6 +103,45 @@ def test_classes_that_do_not_fit(kind, lines, args, setting):
     with pytest.raises(MismatchError) as caught:
         fitted(kind, lines, **args)
     assert (caught.value.setting, caught.value.record) == (setting, "y")
+
+
+def test_decimal_labels_keep_their_digits(monkeypatch):
+    """The example counts if its label is equal to that of a class."""
+    labels, found = [1234567.0, 1234568.0, 0.5, 2.0**24], []
+    monkeypatch.setattr(tft, "vocabulary", lambda texts, **_: found.extend(texts.numpy()))
+    Classification(FEATURES, "y").to_label(tf.constant(labels))
+    task = fitted(Classification, [text.decode() for text in found], NUMBERS)
+    assert task.class_names == ("0.5", "1234567", "1234568", "16777216")
+    assert batch(task, labels) == ([1, 2, 0, 3], [2] * 4)
+
+
+@pytest.mark.parametrize("kind", [Classification, BinaryClassification])
+def test_more_labels_than_statistics_list(kind):
+    observed = {"x": Observed("FLOAT"), "y": Observed("BYTES", unique={"train": 1001})}
+    [found] = kind(FEATURES, "y").mismatches(observed)
+    assert (found.setting, found.feature) == ("task.args.label", "y")
+
+
+@pytest.mark.parametrize(
+    ("args", "setting"),
+    [
+        ({"label_vocabulary": [1, 2]}, "task.args.label_vocabulary"),
+        ({"num_classes": 3}, "task.args.num_classes"),
+    ],
+)
+def test_decimal_labels_that_are_no_classes(args, setting, monkeypatch):
+    monkeypatch.setattr(tft, "make_and_track_object", lambda make, name: make())
+    task = Classification(FEATURES, "y", **args)
+    [check] = task.value_checks()
+    assert (check.feature, check.setting) == ("y", setting)
+    assert (
+        check.accepts(tf.constant([1.0, 2.0, 0.5, 7.0])).numpy().tolist()
+        == [True] * 2 + [False] * 2
+    )
+    assert check.accepts(tf.constant(["x"])).numpy().tolist() == [True]
+    assert len(task.to_label(tf.constant([1.0, 2.0]))) == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the label y .*: 0.5"):
+        task.to_label(tf.constant([1.0, 0.5]))
 
 
 def test_outputs_have_names():

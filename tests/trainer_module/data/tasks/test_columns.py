@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
 from refusals import refusal
 
-from stagecraft.trainer_module.data.tasks.tables import columns
+from stagecraft.trainer_module.data.tasks.mismatches import Observed
+from stagecraft.trainer_module.data.tasks.tables import column, columns
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
@@ -14,6 +16,7 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
     Listed,
     Numeric,
 )
+from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.settings import TaskSettings
 
@@ -116,6 +119,77 @@ def test_columns_travel_as_yaml():
     }
     assert task.schema_features == ("town", "age", "y")
     assert isinstance(task, Classification)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_each_number_has_a_text_of_its_own(dtype):
+    given = np.array([1, -7, 1234567, 1234568, 2**24, 0.5, 0.1, 1234567.5, 1e-9, 1e30], dtype)
+    found = column.texts(tf.constant(given)).numpy().tolist()
+    assert found[:7] == [b"1", b"-7", b"1234567", b"1234568", b"16777216", b"0.5", b"0.1"]
+    np.testing.assert_array_equal(np.array([*map(float, found)], dtype), given)
+    assert column.texts(tf.constant([2**62 + 1])).numpy() == [str(2**62 + 1).encode()]
+
+
+def test_decimal_numbers_in_a_list(monkeypatch):
+    monkeypatch.setattr(tft, "make_and_track_object", lambda make, name: make())
+    for values in ([7, 5, 0.5], ["7", "5", "0.5"], [7.0, 5.0, 0.5]):
+        found = Listed(values).result("t", {"t": tf.constant([5.0, 0.5, 7.0, 1.0])})
+        assert found["t"].numpy().ravel().tolist() == [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "fits"),
+    [
+        (Observed("INT"), ["01", "02"], False),
+        (Observed("INT"), ["01", "2"], True),
+        (Observed("FLOAT"), ["1.0"], False),
+        (Observed("FLOAT"), ["1.5"], True),
+        (Observed("FLOAT"), ["a"], False),
+        (Observed("BYTES"), ["a"], True),
+        (Observed("BYTES", values={"train": {"A": 3}, "val": {"a": 1}}), ["a"], False),
+        (Observed("BYTES", values={"train": {"A": 3, "a": 1}}), ["a", "b"], True),
+    ],
+)
+def test_a_list_has_a_value_of_the_column(kind, values, fits):
+    observed = {"x": kind, "y": Observed("FLOAT")}
+    for given in (Listed(values), Sequence(of=Listed(values), length=2)):
+        found = [*Regression({"x": given}, "y").mismatches(observed)]
+        name = "x.values" if isinstance(given, Listed) else "x.of.values"
+        wanted = [] if fits else [(f"task.args.features.{name}", "x")]
+        assert [(each.setting, each.feature) for each in found] == wanted
+
+
+def test_decimal_numbers_are_crossed_if_they_are_whole():
+    crossed = Crossed(["a", "b"], 1000)
+    numbers = {"a": [1, 2, 3], "b": [7, 8, 9]}
+    whole, decimal = (
+        crossed.result("c", {name: tf.constant(each, dtype) for name, each in numbers.items()})
+        for dtype in (tf.int64, tf.float32)
+    )
+    assert whole["c"].numpy().tolist() == decimal["c"].numpy().tolist()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the column a "):
+        crossed.result("c", {"a": tf.constant([0.4]), "b": tf.constant(["x"])})
+    checks = [*crossed.value_checks("c")]
+    assert [each.feature for each in checks] == ["a", "b"]
+    assert checks[0].setting == "task.args.features.c.keys"
+    assert checks[0].accepts(tf.constant([1.0, 0.4])).numpy().tolist() == [True, False]
+    assert checks[0].accepts(tf.constant(["0.4"])).numpy().tolist() == [True]
+
+
+def test_the_code_and_the_files_of_columns_count(tmp_path):
+    file = tmp_path / "towns.txt"
+    file.write_text("Ulm\nBonn\n")
+    task = Regression(
+        {
+            "n": Sequence(of=Numeric(normalizer=f"{__name__}:half"), length=2),
+            "towns": MultiHot(of=Listed(file=str(file))),
+            "both": Crossed(["n", Bucketized(source="m")]),
+        },
+        "y",
+    )
+    assert f"{__name__}:half" in task.code
+    assert {type(each).__module__ for each in task.columns.values()} < {*task.code}
+    assert task.files == (str(file),)
 
 
 @pytest.mark.parametrize("text", [b"", b"plain", b"a\nb", b"\r\n", b"\\n", b"\\\\\n\\", b"end\\"])

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError
+from stagecraft.trainer_module.data.tasks.mismatches import MismatchError, Observed
 from stagecraft.trainer_module.data.tasks.tables import dates
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
+from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 DRAW = random.Random(0)
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -76,9 +78,35 @@ def test_whole_numbers(unit):
     assert found.numpy().tolist() == [-dates.UNITS[unit], 0, 7 * dates.UNITS[unit]]
 
 
+@pytest.mark.parametrize(
+    ("given", "value", "unit"),
+    [
+        ("days", 1_700_000_000, "seconds"),
+        ("days", 1_700_000_000_000_000, "microseconds"),
+        ("seconds", 1_700_000_000_000, "milliseconds"),
+        ("days", -719_163, None),
+        ("days", 2_932_897, None),
+        ("days", 20240131, "%Y%m%d"),
+    ],
+)
+def test_a_number_of_another_unit(given, value, unit):
+    [check] = Date(format=given).value_checks("d")
+    found = check.accepts(tf.constant([value, 0, 18_000], tf.int64))
+    assert found.numpy().tolist() == [False, True, True]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the column d "):
+        Date(format=given).result("d", {"d": tf.constant([value], tf.int64)})
+    assert unit is None or check.suggest(str(value)) == unit
+
+
 def test_digits_are_a_text():
     found, _ = dates.instants(tf.constant([20240229], tf.int64), "%Y%m%d")
     assert dates.part_of(found, "day").numpy().tolist() == [29]
+    given = tf.constant([1022024, 31122024, 112024], tf.int64)
+    found, is_right = dates.instants(given, "%d%m%Y")
+    assert is_right.numpy().tolist() == [True, True, False]
+    assert dates.part_of(found, "month").numpy().tolist()[:2] == [2, 12]
+    hours = dates.instants(tf.constant([5, 930], tf.int64), "%H%M")[0]
+    assert dates.part_of(hours, "hour").numpy().tolist() == [0, 9]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +158,13 @@ def test_wrong_arguments(arguments, setting):
     [("days", tf.constant(["1"])), ("seconds", tf.constant([1.5])), ("%Y", tf.constant([1.5]))],
 )
 def test_values_of_another_type(given, values):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(MismatchError) as caught:
         Date(format=given).result("d", {"d": values})
     assert (caught.value.value, caught.value.record) == (given, "d")
+    kind = "BYTES" if values.dtype == tf.string else "FLOAT"
+    task = Regression({"d": {"kind": "date", "format": given, "source": "s"}}, "y")
+    [found] = task.mismatches({"s": Observed(kind), "y": Observed("FLOAT")})
+    assert (found.setting, found.feature) == ("task.args.features.d.format", "s")
 
 
 @pytest.mark.parametrize("given", ["%d.%m.%Y", "%Y-%m-%dT%H:%M:%S", "%d %B %Y", "%m/%d/%Y"])

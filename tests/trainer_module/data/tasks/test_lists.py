@@ -16,6 +16,7 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
 from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.task import Served
 from stagecraft.trainer_module.models import registry
 
 FEATURES = "task.args.features"
@@ -63,6 +64,35 @@ def test_numbers_in_their_order(keep, values, missing):
     for raw in forms([[1, 2, 3, 4], [], [NAN, 5]], tf.float32):
         assert made(column, raw) == {"t": values, "t_missing": missing}
     assert column.lengths("t") == {"t": 3, "t_missing": 3}
+
+
+def test_a_list_of_any_length_ends_with_its_last_value():
+    """As in a request, whose lists are as long as the longest one."""
+    column = Sequence(of=PLAIN, length=3)
+    rows = [[1, 2, NAN], [NAN, 3, NAN], [NAN, NAN, NAN], [4, NAN, 5]]
+    expected = [[0, 1, 2], [0, 0, 3], [0, 0, 0], [4, 0, 5]]
+    for raw in forms(rows, tf.float32):
+        assert made(column, raw)["t"] == expected
+    fixed = made(column, tf.constant(rows, tf.float32))
+    assert fixed["t"][:2] == [[1, 2, 0], [0, 3, 0]]
+    [texts, _] = forms([["b", "", "b", ""]], tf.string)
+    assert made(Sequence(of=Hashed(1), length=4), texts) == {"t": [[1, 0, 1, 0]]}
+
+
+@pytest.mark.parametrize("form", [tf.io.VarLenFeature, tf.io.RaggedFeature])
+def test_a_request_is_transformed_as_training_is(form):
+    task = Regression({"t": Sequence(of=PLAIN, length=3)}, "y")
+    served = Served(
+        lambda raw: task.columns["t"].result("t", raw),
+        None,
+        None,
+        {"t": form(tf.float32)},
+        None,
+        "",
+    )
+    function, _ = task.plain_signatures(served)["serving_columns"]
+    found = function(t=tf.constant([[1, 2, NAN], [1, 2, 3], [NAN, 5, NAN]]))
+    assert found["t"].numpy().tolist() == [[0, 1, 2], [1, 2, 3], [0, 0, 5]]
 
 
 def test_ids_in_their_order():

@@ -55,6 +55,11 @@ def test_labels_in_columns_of_their_own():
     assert NEWS.to_label(raw).numpy().tolist() == [[0, 1, 1], [1, 0, 1]]
     with pytest.raises(tf.errors.InvalidArgumentError):
         NEWS.to_label([*raw[:2], tf.constant([1, 2])])
+    checks = NEWS.value_checks()
+    settings = [("task.args.label", name) for name in ("news", "sport", "science")]
+    assert [(each.setting, each.feature) for each in checks] == settings
+    assert checks[0].accepts(tf.constant([0, 1, 2])).numpy().tolist() == [True, True, False]
+    assert checks[0].accepts(tf.constant([1.0, 0.5])).numpy().tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

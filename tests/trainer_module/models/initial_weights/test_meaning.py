@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import pathlib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -254,3 +255,21 @@ def test_class_names_of_pictures(tmp_path):
     [change] = meaning.compare(*graphs).changes
     assert (change.before, change.after) == ("cat", "dog")
     assert meaning.compare(graphs[0], graphs[0]).changes == []
+
+
+def test_numbers_that_count_other_classes():
+    """Transform leaves such labels as they are, but the rows of the head have other classes."""
+
+    def graph(*classes: bytes) -> Any:
+        made = object.__new__(meaning._Graph)
+        known = {"y_numbers_of_classes": sorted(classes, reverse=True)}
+        made._output = types.SimpleNamespace(
+            vocabulary_file_by_name=known.get, vocabulary_by_name=known.__getitem__
+        )
+        return made
+
+    old, new = graph(b"1", b"2", b"3"), graph(b"1", b"3", b"10")
+    [change] = meaning._of_numbers((old, new), ["x", "y"])
+    assert (change.feature, change.before, change.after) == ("y", "1, 2, 3", "1, 3, 10")
+    assert change.ids == {0: 0, 1: 2}
+    assert not list(meaning._of_numbers((old, old), ["y"]))

@@ -108,7 +108,7 @@ class TextClassification(Classification):
     knows_arguments = True
 
     @property
-    def sample_arguments(self) -> ModelArguments:
+    def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
         """``inputs``, ``length``, ``vocabulary_size`` and ``outputs``; imports KerasHub."""
         return {
             "inputs": self._tokens.inputs,
@@ -116,10 +116,6 @@ class TextClassification(Classification):
             "vocabulary_size": self._tokens.vocabulary_size,
             "outputs": self._arguments["outputs"],
         }
-
-    @sample_arguments.setter
-    def sample_arguments(self, value: ModelArguments) -> None:
-        """A table sets the arguments of its columns, which are none of texts."""
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """See :attr:`sample_arguments`."""

@@ -16,7 +16,7 @@ from stagecraft.trainer_module.data.tasks.tables.classifier import (
     listed,
     ordered,
 )
-from stagecraft.trainer_module.data.tasks.tables.column import Column
+from stagecraft.trainer_module.data.tasks.tables.column import Column, texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class BinaryClassification(Classifier):
         label: str,
         weight: str | None = None,
         positive: str | None = None,
-        class_weights: ClassWeights = (1.0, 1.0),
+        class_weights: ClassWeights | None = None,
     ):
         """Declares the columns; see :class:`Table`.
 
@@ -52,7 +52,8 @@ class BinaryClassification(Classifier):
                 numbers or else of the alphabet is the class 1.
             positive: the value that is the class 1; all other values are the class 0.
             class_weights: factors of the training's loss: a list for the classes 0 and 1, or a
-                mapping from values of the label.
+                mapping from values of the label, with ``not VALUE`` for all but ``positive``;
+                None: 1.
 
         Raises:
             SettingError: an argument is invalid.
@@ -103,9 +104,7 @@ class BinaryClassification(Classifier):
 
         if self.positive is None:
             return super().to_label(raw)
-        values = tf.reshape(raw, [-1])
-        texts = values if values.dtype == tf.string else tf.as_string(values)
-        return tf.cast(tf.equal(texts, self.positive), tf.float32)
+        return tf.cast(tf.equal(texts(tf.reshape(raw, [-1])), self.positive), tf.float32)
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """0 or 1."""
@@ -139,9 +138,9 @@ class BinaryClassification(Classifier):
         """The weight of the label's class."""
         import tensorflow as tf
 
-        if self.class_weights == (1.0, 1.0) or isinstance(self.class_weights, Mapping):
+        if self.class_weights is None or isinstance(self.class_weights, Mapping):
             return None  # names without classes: the model is not trained here
-        zero, one = self.class_weights or (1.0, 1.0)
+        zero, one = self.class_weights
         return zero + (one - zero) * tf.cast(targets, dtype)
 
     def metrics(self) -> Sequence[metric.Metric]:

@@ -19,7 +19,14 @@ from stagecraft.trainer_module.data.tasks.tables.classifier import (
     listed,
     ordered,
 )
-from stagecraft.trainer_module.data.tasks.tables.column import Column, places
+from stagecraft.trainer_module.data.tasks.tables.column import (
+    Column,
+    ValueCheck,
+    checked,
+    places,
+    texts,
+    whole,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,11 +114,10 @@ class Classification(Classifier):
             problem = f"does not fit the {len(names)} labels of the train split, {listed(names)}"
             use = str(max(2, len(names)))
             raise self._mismatch("num_classes", self._count, problem, use)
-        if not 2 <= len(names) <= MOST:
-            problem = f"has {len(names):,} values in the train split, {listed(names)}"
-            use = "a label of two values or more"
-            if len(names) > MOST:
-                use = f"task.name: regression, or a label of at most {MOST:,} values"
+        if len(names) > MOST:
+            raise self._too_many(len(names))
+        if len(names) < 2:
+            problem, use = f"has one value alone in the train split, {listed(names)}", "two or more"
             raise self._mismatch("label", self.label, problem, use)
         return names
 
@@ -131,6 +137,19 @@ class Classification(Classifier):
                 raise self._mismatch("label_vocabulary", listed(labels), problem, use)
             raise self._mismatch("num_classes", self._count, problem, "no num_classes")
 
+    def value_checks(self) -> Sequence[ValueCheck]:
+        """Those of the columns, and that decimal numbers are the classes of the settings."""
+        checks, labels = [*super().value_checks()], self._listed
+        if self._is_own and labels is not None:
+            is_named = self.label_vocabulary is not None
+            setting, value = (
+                ("label_vocabulary", labels) if is_named else ("num_classes", self._count)
+            )
+            wanted = f"labels that are {listed(labels)}"
+            accepts = among(labels)
+            checks.append(ValueCheck(self.label, f"task.args.{setting}", value, wanted, accepts))
+        return checks
+
     def fitted(
         self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
     ) -> Self:
@@ -143,10 +162,7 @@ class Classification(Classifier):
                 raise SettingError("task.args.num_classes", None, problem, use)
             return self
         found.num_classes = len(found.class_names or ())
-        found.sample_arguments = found._arguments = {
-            **self._arguments,
-            "outputs": found.num_classes,
-        }
+        found._arguments = {**self._arguments, "outputs": found.num_classes}
         return found
 
     def to_label(self, raw: Any) -> Any:
@@ -206,6 +222,19 @@ class Classification(Classifier):
         return Frequencies(self.num_classes, "the most frequent class")
 
 
+def among(labels: Sequence[str]) -> Callable[[Any], Any]:
+    """A check of decimal numbers, which statistics do not count one by one."""
+
+    def accepts(values: Any) -> Any:
+        import tensorflow as tf
+
+        if not values.dtype.is_floating:  # `mismatches` has checked them
+            return tf.ones_like(values, tf.bool)
+        return tf.reduce_any(tf.equal(texts(values)[:, tf.newaxis], list(labels)), axis=1)
+
+    return accepts
+
+
 def class_numbers(raw: Any, label: str, count: int, vocabulary: Sequence[Any] | None) -> Any:
     """The numbers of classes, int64 ``[batch]``; a label that is no class is an error.
 
@@ -217,16 +246,14 @@ def class_numbers(raw: Any, label: str, count: int, vocabulary: Sequence[Any] | 
 
     values = tf.reshape(raw, [-1])
     if vocabulary is None:
-        # A fraction is no class.
-        numbers = tf.cast(values, tf.float64)
-        inside = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
-        ids = tf.where(inside, tf.cast(numbers, tf.int64), count)
+        numbers, is_whole = whole(values)
+        is_class = is_whole & (numbers >= 0) & (numbers < count)
     else:
-        texts = values if values.dtype == tf.string else tf.as_string(values)
-        found = places(vocabulary, label).lookup(texts)
-        ids = tf.where(found < 0, tf.constant(count, tf.int64), found)
-    # As an index, since an assertion would also run in a request without label.
-    return tf.gather(tf.range(count, dtype=tf.int64), ids)
+        numbers = places(vocabulary, label).lookup(texts(values))
+        is_class = numbers >= 0
+    wrong = tf.strings.reduce_join(texts(tf.boolean_mask(values, ~is_class)[:1]))
+    problem = tf.strings.join([f"the label {label} has a value that is no class: ", wrong])
+    return checked(numbers, tf.reduce_all(is_class), problem)
 
 
 def _is_correct(outputs: Any, targets: Any) -> Any:

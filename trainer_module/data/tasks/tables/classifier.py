@@ -19,6 +19,7 @@ from stagecraft.trainer_module.data.tasks.mismatches import (
     Observed,
     is_number,
 )
+from stagecraft.trainer_module.data.tasks.tables.column import texts
 from stagecraft.trainer_module.data.tasks.tables.columns import line, of_line
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 
@@ -102,8 +103,16 @@ class Classifier(Table):
                 self._check_labels(found, known)
             elif known is not None:
                 self.weights_of(self.classes(known))
+            elif (count := found.unique.get(train, 0)) > MOST:
+                raise self._too_many(count)
         except MismatchError as error:
             yield from error.mismatches
+
+    def _too_many(self, count: int) -> MismatchError:
+        """The refusal of more labels than :data:`MOST`."""
+        use = f"task.name: regression, or a label of at most {MOST:,} values"
+        problem = f"has {count:,} values in the train split"
+        return self._mismatch("label", self.label, problem, use)
 
     @abc.abstractmethod
     def _check_labels(self, found: Observed, known: Iterable[str] | None) -> None:
@@ -131,24 +140,20 @@ class Classifier(Table):
 
         values = tf.reshape(raw, [-1])
         is_text = values.dtype == tf.string
-        texts = line(values) if is_text else _as_text(values)
+        found = line(values) if is_text else texts(values)
         vocabulary = tft.vocabulary(
-            texts,
-            weights=tf.zeros_like(texts, tf.float32),
-            vocab_filename=self._vocabulary(is_text),
+            found,
+            weights=tf.zeros_like(found, tf.float32),
+            vocab_filename=vocabulary_of(self.label, is_text),
         )
-        return tft.apply_vocabulary(texts, vocabulary, default_value=-1) if is_text else values
-
-    def _vocabulary(self, is_text: bool) -> str:
-        """Name of the vocabulary of the label."""
-        return safe_names.safe(f"{self.label}_{'texts' if is_text else 'numbers'}_of_classes")
+        return tft.apply_vocabulary(found, vocabulary, default_value=-1) if is_text else values
 
     def fitted(
         self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
     ) -> Self:
         """A copy that knows the classes, if Transform found them."""
         for is_text in (True, False):
-            lines = vocabulary(self._vocabulary(is_text))
+            lines = vocabulary(vocabulary_of(self.label, is_text))
             if not lines:
                 continue
             places = {of_line(each).decode(errors="replace"): n for n, each in enumerate(lines)}
@@ -203,17 +208,13 @@ class Classifier(Table):
         return f"one of {len(names)} classes: {listed(names)}" if names else self.description
 
 
+def vocabulary_of(label: str, is_text: bool) -> str:
+    """Name of the vocabulary of a label's classes."""
+    return safe_names.safe(f"{label}_{'texts' if is_text else 'numbers'}_of_classes")
+
+
 def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else float(text)
-
-
-def _as_text(numbers: Any) -> Any:
-    """Numbers as texts, whole ones without a fraction."""
-    import tensorflow as tf
-
-    if numbers.dtype.is_floating:
-        return tf.strings.as_string(numbers, shortest=True)
-    return tf.as_string(numbers)
 
 
 def checked_weights(given: Any, count: int | None) -> ClassWeights | None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module import safe_names
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, Observed
 
 
 class ValueCheck(NamedTuple):
@@ -53,6 +54,22 @@ class Column(abc.ABC):
     def lengths(self, name: str) -> Mapping[str, int]:
         """Numbers of values of the inputs that have several, by name."""
         return {}
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Dotted paths of the code that makes the inputs."""
+        return (type(self).__module__,)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the files that it reads."""
+        return ()
+
+    def mismatches(
+        self, name: str, observed: Mapping[str, Observed], train: str
+    ) -> Iterable[Mismatch]:
+        """Settings that do not fit the data; see ``Table.mismatches``."""
+        return ()
 
     def value_checks(self, name: str) -> Iterable[ValueCheck]:
         """What AnomalyGate checks of each value, because TFDV cannot."""
@@ -193,10 +210,32 @@ def each(values: Any, function: Any) -> Any:
 
 
 def texts(raw: Any) -> Any:
-    """The values as texts."""
+    """The values as texts; each number by its own text, a whole one without a fraction."""
     import tensorflow as tf
 
-    return each(raw, lambda value: value if value.dtype == tf.string else tf.as_string(value))
+    def text(values: Any) -> Any:
+        if values.dtype == tf.string:
+            return values
+        if not values.dtype.is_floating:
+            return tf.as_string(values)
+        short = tf.strings.as_string(values, shortest=True)
+        digits = 9 if values.dtype == tf.float32 else 17
+        exact = tf.strings.as_string(values, precision=digits, shortest=True)
+        is_short = tf.equal(tf.strings.to_number(short, values.dtype), values)
+        numbers, inside = whole(values)
+        return tf.where(inside, tf.as_string(numbers), tf.where(is_short, short, exact))
+
+    return each(raw, text)
+
+
+def whole(values: Any) -> tuple[Any, Any]:
+    """Numbers as int64, and whether each is a whole one: otherwise it becomes 0."""
+    import tensorflow as tf
+
+    if values.dtype.is_integer:
+        return tf.cast(values, tf.int64), tf.ones_like(values, tf.bool)
+    inside = tf.equal(values, tf.floor(values)) & (tf.abs(values) < 2.0**63)
+    return tf.cast(tf.where(inside, values, tf.zeros_like(values)), tf.int64), inside
 
 
 _CONSTANT = 1e-13

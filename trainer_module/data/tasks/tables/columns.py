@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from stagecraft.common import user_objects
@@ -18,16 +19,23 @@ from stagecraft.common.errors import SettingError, said
 from stagecraft.common.user_objects import is_name
 from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import (
+    Mismatch,
+    Observed,
+    is_number,
+)
 from stagecraft.trainer_module.data.tasks.tables import lists
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Categories,
     Column,
+    ValueCheck,
     checked,
     dense,
     each,
     places,
     present,
     texts,
+    whole,
     z_scores,
 )
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
@@ -57,6 +65,12 @@ class Numeric(Column):
         if not callable(given) and given not in ("z_score", "none") and not is_name(given):
             use = "z_score, none, or package.module:function"
             raise SettingError("task.args: normalizer", given, "is no normalizer", use)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The module of the column, and the function of ``normalizer``."""
+        given = self.normalizer
+        return (*super().code, *([given] if isinstance(given, str) and is_name(given) else []))
 
     def inputs(self, name: str) -> Mapping[str, int | None]:
         """One number, or two."""
@@ -257,7 +271,7 @@ class Listed(Categories):
                 problem = f"cannot be read: {said(error)}"
                 raise SettingError("task.args: file", self.file, problem, "a text file") from error
             values = values or tuple(text.splitlines())
-        listed = tuple(map(str, values))
+        listed = tuple(_text(value) for value in values)
         if "" in listed:
             problem = "have an empty text, which is a missing value"
             raise SettingError("task.args: values", listed[:9], problem, '["no", "yes"]')
@@ -265,6 +279,28 @@ class Listed(Categories):
             problem = "are not one or more different values"
             raise SettingError("task.args: values", listed[:9], problem, '["no", "yes"]')
         object.__setattr__(self, "values", listed)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file of the values."""
+        return (self.file,) if self.file else ()
+
+    def mismatches(
+        self, name: str, observed: Mapping[str, Observed], train: str
+    ) -> Iterable[Mismatch]:
+        """A list of which the column has no value."""
+        source = self.source or name
+        found = observed.get(source, Observed(""))
+        can_be: Mapping[str, Callable[[str], Any]] = {"INT": _WHOLE.fullmatch, "FLOAT": _is_float}
+        occurs, use = can_be.get(found.kind, bool), "numbers, such as 1"
+        if known := found.values.get(train):
+            occurs, use = known.__contains__, f"some of {', '.join([*known][:_SHOWN])}"
+        values = [str(value) for value in self.values]
+        if not any(map(occurs, values)):
+            setting = f"task.args.features.{name}.{'file' if self.file else 'values'}"
+            shown = self.file or ", ".join(values[:_SHOWN])
+            problem = f"has no value of the column {source!r} ({found.kind}) in the split {train}"
+            yield Mismatch(setting, shown, source, problem, use)
 
     @property
     def known(self) -> int:
@@ -289,6 +325,21 @@ class Listed(Categories):
         return each(given, ids)
 
 
+_SHOWN = 5
+
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+"""The texts of whole numbers."""
+
+
+def _is_float(text: str) -> bool:
+    """Whether a number has such a text."""
+    return bool(_WHOLE.fullmatch(text)) or (is_number(text) and not float(text).is_integer())
+
+
+def _text(value: Any) -> str:
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Crossed(Categories):
     """A combination of several features by its hash.
@@ -297,8 +348,8 @@ class Crossed(Categories):
     """
 
     keys: Sequence[str | Bucketized] = ()
-    """Raw features, texts or integers; or columns :class:`Bucketized` with a ``source``. In YAML:
-    ``age`` or ``{kind: bucketized, source: age, boundaries: [30]}``."""
+    """Raw features, texts or whole numbers; or columns :class:`Bucketized` with a ``source``. In
+    YAML: ``age`` or ``{kind: bucketized, source: age, boundaries: [30]}``."""
     buckets: int = 100
     hash_key: int | None = None
 
@@ -325,6 +376,22 @@ class Crossed(Categories):
         """The features of all keys."""
         return {source: needs for key in self.keys for source, needs in _source(key).items()}
 
+    def value_checks(self, name: str) -> Iterable[ValueCheck]:
+        """Whether keys that are numbers are whole ones."""
+
+        def accepts(values: Any) -> Any:
+            import tensorflow as tf
+
+            is_text = values.dtype == tf.string
+            return tf.ones_like(values, tf.bool) if is_text else whole(values)[1]
+
+        setting, wanted = f"task.args.features.{name}.keys", "texts or whole numbers"
+        for key in self.keys:
+            if isinstance(key, str):
+                use = f"{{kind: bucketized, source: {key}}}"
+                suggest = functools.partial(lambda use, example: use, use)
+                yield ValueCheck(key, setting, key, wanted, accepts, suggest)
+
     def result(self, name: str, features: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ids."""
         import tensorflow as tf
@@ -335,7 +402,8 @@ class Crossed(Categories):
             raw = present(source, features[source])
             there &= dense(each(raw, lambda value: tf.ones_like(value, tf.bool)), False)
             if isinstance(key, str):
-                parts.append(dense(raw, "" if raw.dtype == tf.string else 0))
+                values = each(raw, functools.partial(_key, source))
+                parts.append(dense(values, "" if raw.dtype == tf.string else 0))
             else:
                 parts.append(key.transform(source, raw)[source])
         parts = [part if part.dtype == tf.string else tf.cast(part, tf.int64) for part in parts]
@@ -346,6 +414,17 @@ class Crossed(Categories):
 
     def _ids(self, name: str, raw: Any) -> Any:
         raise TypeError("a crossed column has several raw features; call result")
+
+
+def _key(source: str, values: Any) -> Any:
+    """Texts, or whole numbers, to be crossed."""
+    import tensorflow as tf
+
+    if not values.dtype.is_floating:
+        return values
+    numbers, inside = whole(values)
+    problem = f"the column {source} has a number with a fraction, which cannot be crossed"
+    return checked(numbers, tf.reduce_all(inside), problem)
 
 
 def _source(key: str | Bucketized) -> Mapping[str, bool]:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, MismatchError, Observed
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Column,
     ValueCheck,
@@ -34,6 +35,11 @@ UNITS: Mapping[str, int] = {
 """Formats of whole numbers since 1970-01-01: the microseconds of each."""
 
 _DAY = UNITS["days"]
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_FIRST = (datetime.date.min.toordinal() - _EPOCH) * _DAY
+_END = (datetime.date.max.toordinal() + 1 - _EPOCH) * _DAY
+"""The years 1 to 9999 in microseconds since 1970-01-01, without the end."""
+
 _MONTHS = tuple(datetime.date(2000, month, 1).strftime("%B").lower() for month in range(1, 13))
 
 _ANY_MONTH = "|".join(_MONTHS)
@@ -53,6 +59,9 @@ _DIRECTIVES: Mapping[str, str] = {
     "z": r"(z|[+-]\d{2}:?\d{2})",
 }
 """Directives of ``datetime.strptime``, as regular expressions of one group, in any case."""
+
+_WIDTHS = {"Y": 4, "y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2}
+"""Digits of the directives that a whole number may have."""
 
 _SAME = ({"Y", "y"}, {"m", "b", "B"}, {"H", "I"})
 """Directives of which a format may have one."""
@@ -78,6 +87,9 @@ _USUAL = (
     "%H:%M",
 )
 """Formats that an error suggests."""
+
+
+_USUAL_END = (datetime.date(2200, 1, 1).toordinal() - _EPOCH) * _DAY
 
 
 class _Part(NamedTuple):
@@ -113,8 +125,8 @@ class Date(Column):
 
     format: str = "%Y-%m-%d"
     """Of texts, with directives of ``datetime.strptime``; English names of months, and UTC for a
-    text with ``%z``. For whole numbers since 1970-01-01: ``days``, ``seconds``, ``milliseconds`` or
-    ``microseconds``."""
+    text with ``%z``. Whole numbers may lack zeros at the start: 1022024 for ``%d%m%Y``. For whole
+    numbers since 1970-01-01: ``days``, ``seconds``, ``milliseconds`` or ``microseconds``."""
 
     numbers: Sequence[str] = ("days",)
     """Parts that are numbers of mean 0 and variance 1."""
@@ -147,6 +159,14 @@ class Date(Column):
         ids = {part: (PARTS[part].ids or 0) + 1 for part in self.categories}
         return {f"{name}_{part}": ids.get(part) for part in (*self.numbers, *self.categories)}
 
+    def mismatches(
+        self, name: str, observed: Mapping[str, Observed], train: str
+    ) -> Iterable[Mismatch]:
+        """A format that does not read values of the column's type."""
+        source = self.source or name
+        if source in observed and (found := _refusal(self.format, observed[source].kind)):
+            yield Mismatch(f"task.args.features.{name}.format", self.format, source, *found)
+
     def value_checks(self, name: str) -> Iterable[ValueCheck]:
         """Whether each text is a date of the format."""
         source, setting = self.source or name, f"task.args.features.{name}.format"
@@ -154,7 +174,7 @@ class Date(Column):
         def accepts(values: Any) -> Any:
             import tensorflow as tf
 
-            if self.refusal(source, values.dtype.name):  # Transform gives that reason
+            if _refusal(self.format, _KINDS[values.dtype.name]):  # `mismatches` gives it
                 return tf.ones_like(values, tf.bool)
             return instants(values, self.format)[1]
 
@@ -165,25 +185,24 @@ class Date(Column):
         """Z-scores and ids.
 
         Raises:
-            UserError: the values have another type than the format.
+            MismatchError: the values have another type than the format.
         """
         import tensorflow as tf
 
         source = self.source or name
-        if problem := self.refusal(source, raw.dtype.name):
-            raise problem
+        observed = {source: Observed(_KINDS[raw.dtype.name])}
+        if found := [*self.mismatches(name, observed, "train")]:
+            raise MismatchError(found)
 
-        def moments(values: Any) -> Any:
+        def times(values: Any) -> Any:
             found, is_right = instants(values, self.format)
-            if self.format in UNITS:
-                return found
             given = tf.strings.reduce_join(tf.boolean_mask(texts(values), ~is_right)[:1])
             wrong = tf.strings.join(
                 [f"the column {source} has a date that its format {self.format} is not of: ", given]
             )
             return checked(found, tf.reduce_all(is_right), wrong)
 
-        found = each(raw, moments)
+        found = each(raw, times)
         result = {}
         for part in self.numbers:
             values = each(found, lambda instant, part=part: part_of(instant, part))
@@ -200,26 +219,18 @@ class Date(Column):
             result[f"{name}_{part}"] = dense(values, ids)
         return result
 
-    def refusal(self, source: str, dtype: str, setting: str = "format") -> UserError | None:
-        """The error for values of such a dtype; None: the format fits.
 
-        Args:
-            source: the raw feature.
-            dtype: ``string``, ``int64`` or ``float32``.
-            setting: full name of the argument ``format``.
-        """
-        if dtype == "int64" or (dtype == "string" and self.format not in UNITS):
-            return None
-        use = "%Y-%m-%d" if dtype == "string" else "texts, or whole numbers with a unit"
-        kind = "texts" if dtype == "string" else "numbers with a fraction"
-        return UserError(
-            f"{setting}: the column {source} has {kind}, which the format {self.format} does not "
-            f"read; use {use}",
-            setting=setting,
-            value=self.format,
-            record=source,
-            suggestion=use,
-        )
+_KINDS = {"string": "BYTES", "int64": "INT", "float32": "FLOAT", "float64": "FLOAT"}
+"""Types of a schema."""
+
+
+def _refusal(given: str, kind: str) -> tuple[str, str] | None:
+    """Problem and use of a format for values of a type; None: it fits."""
+    if kind == "FLOAT":
+        return "reads no decimal numbers", "texts, or whole numbers with a unit"
+    if kind == "BYTES" and given in UNITS:
+        return "reads no texts", "%Y-%m-%d"
+    return None
 
 
 class _Format(NamedTuple):
@@ -227,6 +238,8 @@ class _Format(NamedTuple):
 
     pattern: str
     directives: tuple[str, ...]
+    width: int
+    """Digits of a whole number of this format; 0: unknown."""
 
     @classmethod
     def of(cls, text: str) -> _Format:
@@ -235,23 +248,25 @@ class _Format(NamedTuple):
         Raises:
             SettingError: it has an unknown directive, one twice, or none.
         """
-        pattern, found = "", []
+        pattern, found, width = "", [], 0
         for literal, directive in re.findall(r"([^%]+)|%(.?)", text):
             if literal or directive == "%":
                 pattern += re.escape(literal or "%")
+                width += len(literal or "%")
                 continue
             if directive not in _DIRECTIVES:
                 known = ", ".join(f"%{each}" for each in _DIRECTIVES)
                 problem = f"has the directive %{directive}, which has no place here"
                 raise SettingError("task.args: format", text, problem, f"some of {known}")
             pattern += _DIRECTIVES[directive]
+            width += _WIDTHS.get(directive, 0)
             found.append(directive)
         clashes = [group for group in _SAME if len(group & set(found)) > 1]
         if clashes or not found or len(set(found)) < len(found):
             problem = "does not have one or more different directives"
             use = "%Y-%m-%d; or days, seconds, milliseconds or microseconds since 1970"
             raise SettingError("task.args: format", text, problem, use)
-        return cls(f"(?i)^{pattern}$", tuple(found))
+        return cls(f"(?i)^{pattern}$", tuple(found), width if {*found} <= {*_WIDTHS} else 0)
 
 
 def instants(values: Any, given: str) -> tuple[Any, Any]:
@@ -264,9 +279,14 @@ def instants(values: Any, given: str) -> tuple[Any, Any]:
     import tensorflow as tf
 
     if given in UNITS:
-        return tf.cast(values, tf.int64) * UNITS[given], tf.ones_like(values, tf.bool)
+        unit = UNITS[given]
+        is_right = (values >= _FIRST // unit) & (values < _END // unit)
+        return tf.where(is_right, values, tf.zeros_like(values)) * unit, is_right
     form = _Format.of(given)
-    values = texts(values)
+    if values.dtype.is_integer and form.width:
+        values = tf.as_string(values, width=form.width, fill="0")
+    else:
+        values = texts(values)
     is_right = tf.strings.regex_full_match(values, form.pattern)
     part: dict[str, Any] = {}
     for place, directive in enumerate(form.directives, start=1):
@@ -370,9 +390,10 @@ def part_of(instant: Any, part: str) -> Any:
 
 
 def guess(text: str) -> str | None:
-    """A usual format of which a text is a date; None: there is none."""
+    """A usual format of which a text is a date, or a unit; None: there is none."""
     for usual in _USUAL:
         with contextlib.suppress(ValueError):
             datetime.datetime.strptime(text, usual)
             return usual
-    return None
+    whole = int(text) if text.lstrip("-").isdigit() else _END
+    return next((unit for unit, size in UNITS.items() if 0 <= whole * size < _USUAL_END), None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, Observed
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Categories,
     Column,
@@ -60,6 +61,26 @@ class Several(Column):
         """The raw feature: a text may hold numbers."""
         return {self.source or name: self.separator is None and self.kind.needs_numbers}
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        """That of :attr:`of`, too."""
+        return (*super().code, *self.kind.code)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those of :attr:`of`."""
+        return self.kind.files
+
+    def mismatches(
+        self, name: str, observed: Mapping[str, Observed], train: str
+    ) -> Iterable[Mismatch]:
+        """Those of :attr:`of`."""
+        source, inner = self.source or name, f"{name}.of"
+        if source in observed:
+            found = observed[source] if self.separator is None else Observed("BYTES")
+            for each in self.kind.mismatches(inner, {inner: found}, train):
+                yield each._replace(feature=source)
+
     def value_checks(self, name: str) -> Iterable[ValueCheck]:
         """Those of each value, and that parts of a text are numbers."""
         source = self.source or name
@@ -91,11 +112,14 @@ class Several(Column):
         source = self.source or name
         values, rows, count = self.values(source, raw)
         if self.separator is not None and self.kind.needs_numbers:
-            values = _numbers(source, values)
+            values = _parsed(source, values)
         return self.kind.transform(name, present(source, values)), rows, count
 
     def values(self, source: str, raw: Any) -> tuple[Any, Any, Any]:
         """All values ``[n]``, the row of each, and the batch's size.
+
+        A list of any length ends with the last value that is not missing, as in a request, whose
+        lists are padded to the longest one. In a list of fixed length, each gap keeps its place.
 
         Raises:
             UserError: there are lists of lists.
@@ -117,6 +141,13 @@ class Several(Column):
             parts = tf.strings.split(texts(values), self.separator)
             rows = tf.gather(rows, parts.value_rowids())
             values = tf.strings.strip(parts.flat_values)
+        elif not isinstance(raw, tf.Tensor) and not values.dtype.is_integer:
+            is_text = values.dtype == tf.string
+            known = tf.not_equal(values, "") if is_text else ~tf.math.is_nan(values)
+            place = tf.range(tf.size(rows, tf.int64))
+            ends = tf.math.unsorted_segment_max(tf.where(known, place, -1), rows, count)
+            kept = place <= tf.gather(ends, rows)
+            values, rows = tf.boolean_mask(values, kept), tf.boolean_mask(rows, kept)
         return values, rows, count
 
 
@@ -222,7 +253,7 @@ def _are_numbers(values: Any) -> Any:
     return tf.strings.regex_full_match(texts(values), _NUMBER)
 
 
-def _numbers(source: str, values: Any) -> Any:
+def _parsed(source: str, values: Any) -> Any:
     """The numbers of texts, float64; NaN for an empty text, an error for any other text."""
     import tensorflow as tf
 

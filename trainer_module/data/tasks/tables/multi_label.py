@@ -123,21 +123,24 @@ class MultiLabel(Table):
         return [*super().list_features, *([self.label] if is_list and self.label else [])]
 
     def value_checks(self) -> Sequence[ValueCheck]:
-        """Those of the columns, and that each label is in the vocabulary."""
+        """Those of the columns, and that each label is in the vocabulary, or is 0 or 1."""
         found = [*super().value_checks()]
-        if self._indicators or not self.label:
-            return found
+        known = ["0", "1"] if self._indicators else ["", *self.label_vocabulary]
 
         def accepts(values: Any) -> Any:
             import tensorflow as tf
 
-            known = tf.constant(["", *self.label_vocabulary])
             return tf.reduce_any(tf.equal(texts(values)[:, tf.newaxis], known), axis=1)
 
-        split = self._list.of_parts(accepts) if self._list.takes_gaps else accepts
-        setting = "task.args.label_vocabulary"
-        wanted = f"labels that are {', '.join(self.label_vocabulary)}"
-        return [*found, ValueCheck(self.label, setting, self.label_vocabulary, wanted, split)]
+        if self._indicators:
+            for name in self._indicators:
+                found.append(ValueCheck(name, "task.args.label", name, "0 or 1", accepts))
+        elif self.label:
+            split = self._list.of_parts(accepts) if self._list.takes_gaps else accepts
+            setting, names = "task.args.label_vocabulary", self.label_vocabulary
+            wanted = f"labels that are {', '.join(names)}"
+            found.append(ValueCheck(self.label, setting, names, wanted, split))
+        return found
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """0 or 1."""

@@ -90,7 +90,7 @@ class Table(Task):
                 taken.add(name)
             taken |= self.columns.keys() | self._sources.keys()
         inputs = self._inputs
-        self.sample_arguments = self._arguments = {
+        self._arguments: dict[str, Any] = {
             "numeric": tuple(name for name, ids in inputs.items() if ids is None),
             "categorical": {name: ids for name, ids in inputs.items() if ids is not None},
             "outputs": outputs,
@@ -100,9 +100,19 @@ class Table(Task):
             self._arguments["lengths"] = lengths
 
     @property
+    def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
+        """``numeric``, ``categorical``, ``outputs`` and perhaps ``lengths``."""
+        return self._arguments
+
+    @property
     def code(self) -> tuple[str, ...]:
-        """The task's module, and that of each column."""
-        return (type(self).__module__, *(type(each).__module__ for each in self.columns.values()))
+        """The task's module, and the code of each column."""
+        return (type(self).__module__, *(c for each in self.columns.values() for c in each.code))
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files of the columns."""
+        return tuple(file for each in self.columns.values() for file in each.files)
 
     def check(self) -> None:
         """Refuses a table without columns."""
@@ -170,9 +180,11 @@ class Table(Task):
                 problem = f"takes one value, but an example has {most:,} in the column {name!r}"
                 use = uses.get(argument, "kind: multi_hot or kind: sequence")
                 yield Mismatch(f"task.args.{argument}", name, name, problem, use)
+        for name, each in self.columns.items():
+            yield from each.mismatches(name, observed, train)
 
     def _is_text(self, name: str, found: Observed) -> Mismatch:
-        texts = [each for each in found.texts if not is_number(each)]
+        texts = [each for each in found.texts if not is_number(each)] or found.texts
         is_label = name in self._labels
         use = f"{name}: vocabulary, or numbers alone in the data"
         if is_label or name == self.weight:
@@ -290,7 +302,7 @@ class Table(Task):
             result |= each.result(name, inputs)
         result[self.label] = self.to_label(self._raw_label(inputs))
         if self.weight:
-            result[self.weight] = _numbers(inputs[self.weight])
+            result[self.weight] = _float(inputs[self.weight])
         return result
 
     def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
@@ -299,7 +311,7 @@ class Table(Task):
 
     def to_label(self, raw: Any) -> Any:
         """The label as float32 ``[batch]``."""
-        return _numbers(raw)
+        return _float(raw)
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Inputs by name, the label, and the product of both weights."""
@@ -356,8 +368,8 @@ class Table(Task):
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_columns``, of a tensor for each raw feature: ``[batch]``, or ``[batch, n]``.
 
-        An empty text or NaN is a missing value, and at the end of a list no value. Integers have
-        none.
+        An empty text or NaN is a missing value, and at the end of a list of any length no value.
+        Integers have none.
         """
         import tensorflow as tf
 
@@ -375,7 +387,7 @@ class Table(Task):
         return {"serving_columns": (serving_columns, specs)}
 
 
-def _numbers(raw: Any) -> Any:
+def _float(raw: Any) -> Any:
     """A feature that each example has, as float32 ``[batch]``."""
     import tensorflow as tf
 
@@ -389,17 +401,10 @@ def _raw(values: Any, spec: Any) -> Any:
     if isinstance(spec, tf.io.FixedLenFeature):
         return tf.reshape(values, [-1, *spec.shape])
     values = values if values.shape.rank == 2 else values[:, tf.newaxis]
-    known = tf.ones_like(values, tf.bool)
-    if values.dtype == tf.string:
-        known = tf.not_equal(values, "")
-    elif values.dtype.is_floating:
-        known = tf.logical_not(tf.math.is_nan(values))
-    # A gap within a list keeps its place.
-    known = tf.cumsum(tf.cast(known, tf.int32), axis=1, reverse=True) > 0
     if isinstance(spec, tf.io.RaggedFeature):
-        return tf.ragged.boolean_mask(values, known)
-    shape = tf.shape(values, tf.int64)
-    return tf.sparse.SparseTensor(tf.where(known), tf.boolean_mask(values, known), shape)
+        return tf.RaggedTensor.from_tensor(values)
+    places = tf.where(tf.ones_like(values, tf.bool))
+    return tf.sparse.SparseTensor(places, tf.reshape(values, [-1]), tf.shape(values, tf.int64))
 
 
 def _gap(found: Observed) -> tuple[str, str] | None:
