@@ -303,9 +303,9 @@ class _Parser:
             return Part(of_constant, lambda given: constant)
         if self._takes("("):
             return self._call(text)
-        if {*text.lower()} <= {*"rb"} and self._tokens[self._next : self._next + 1]:
-            if self._tokens[self._next][0] == "text":
-                raise self._lacks("bytes")
+        following = [kind for kind, _ in self._tokens[self._next : self._next + 1]]
+        if following == ["text"] and {*text.lower()} <= {*"rb"}:
+            raise self._lacks("bytes")
         if text not in _VARIABLES:
             raise CelError(f"CEL does not know {text!r} in {self._text}")
         return Part(_VARIABLES[text], lambda given: given[text])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.document import Document, dependencies
+from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator import cel, driver, records, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
@@ -231,7 +231,7 @@ class Run:
 
         ``depends`` in argocompiler/dag.go, and Argo's exit hooks, which run after a step that ran.
         """
-        states = {dag.states.get(name) for name in dependencies(step.task)}
+        states = {dag.states.get(name) for name in specs.dependencies(step.task)}
         if step.is_exit:
             return None if None in states else states <= _RAN | {"failed"}
         if dag.top.halted:
@@ -246,7 +246,7 @@ class Run:
             del dag.waiting[step.name]
             dag.states[step.name] = "skipped"
             return
-        names = [name for name in dependencies(step.task) if dag.states[name] == "skipped"]
+        names = [name for name in specs.dependencies(step.task) if dag.states[name] == "skipped"]
         self._skip(step, dag, f"{' and '.join(sorted(names))} did not run")
 
     def _skip(self, step: specs.Step, dag: _Dag, cause: str) -> None:
@@ -410,7 +410,7 @@ def _check(step: specs.Step, importers: Collection[tuple[str, ...]]) -> None:
             "the steps that use the import.",
             record=step.name,
         )
-    for name in dependencies(step.task):
+    for name in specs.dependencies(step.task):
         if step.is_exit and (*step.path, name) in importers:
             raise UserError(
                 f"{step.name}: an exit handler never runs after an importer ({name}), which has no "
