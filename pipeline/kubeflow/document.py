@@ -94,7 +94,7 @@ class Document(NamedTuple):
         ordered: list[specs.Step] = []
         while waiting:
             known = {step.name for step in ordered}
-            ready = [step for step in waiting if dependencies(step.task) <= known]
+            ready = [step for step in waiting if specs.dependencies(step.task) <= known]
             if not ready:
                 names = ", ".join(step.name for step in waiting)
                 raise UserError(
@@ -202,11 +202,6 @@ def check_output(path: pathlib.Path) -> None:
             setting="--output",
             file=str(path),
         )
-
-
-def dependencies(task: Json) -> set[str]:
-    """Tasks that a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
-    return set(task.get("dependentTasks", ())) | specs.producers(task)
 
 
 def _parsed(text: str, kind: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, KeysView
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -69,12 +69,12 @@ class Step(NamedTuple):
     @property
     def is_exit(self) -> bool:
         """Whether it is an exit handler."""
-        return self.task.get("triggerPolicy", {}).get("strategy") == EXIT
+        return is_exit(self.task)
 
     @property
     def condition(self) -> str:
         """CEL expression; empty: the step always runs."""
-        return str(self.task.get("triggerPolicy", {}).get("condition", ""))
+        return condition(self.task)
 
     @property
     def container(self) -> Json | None:
@@ -246,15 +246,30 @@ def pass_parameters(spec: Json) -> None:
 _OUTPUTS = ("taskOutputParameter", "taskOutputArtifact")
 
 
-def producers(task: Json) -> set[str]:
+def is_exit(task: Json) -> bool:
+    """Whether a task is an exit handler."""
+    return bool(task.get("triggerPolicy", {}).get("strategy") == EXIT)
+
+
+def condition(task: Json) -> str:
+    """CEL expression; empty: the task always runs."""
+    return str(task.get("triggerPolicy", {}).get("condition", ""))
+
+
+def producers(task: Json) -> KeysView[str]:
     """Tasks whose outputs a task reads."""
     return {
-        source[output]["producerTask"]
+        source[output].get("producerTask", ""): None
         for kind in ("parameters", "artifacts")
         for source in task.get("inputs", {}).get(kind, {}).values()
         for output in _OUTPUTS
-        if output in source
-    }
+        if source.get(output)
+    }.keys()
+
+
+def dependencies(task: Json) -> KeysView[str]:
+    """Tasks that a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
+    return dict.fromkeys([*task.get("dependentTasks", ()), *producers(task)]).keys()
 
 
 def drop_implied_dependencies(spec: Json) -> None:

@@ -66,7 +66,8 @@ class RunState:
                 self.notice = event
 
     def _apply_node(self, event: Event) -> None:
-        node = self.nodes[event["node"]]
+        # A DAG of a compiled pipeline is shown only if it fails itself.
+        node = self.nodes.setdefault(event["node"], NodeState())
         node.state = event["state"]
         node.seconds = event.get("seconds")
         node.figure = event.get("figure", "")

@@ -43,7 +43,9 @@ class UnsupportedNodeError(UserError):
     """A node that cannot be compiled for Kubeflow."""
 
     def __init__(self, node: Any, problem: str):
-        super().__init__(f"{node.id}: {problem}", record=node.id)
+        """``node``: of TFX, or the name of its step."""
+        name = node if isinstance(node, str) else node.id
+        super().__init__(f"{name}: {problem}", record=name)
 
 
 def check(pipeline: Pipeline) -> None:
@@ -384,6 +386,13 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
         )
     if not resolved:
         return
+    for name in resolved:
+        if f"inputs.artifacts['{name}']" in step.condition:
+            raise UnsupportedNodeError(
+                step.name,
+                f"has a condition on what the resolver {producer!r} finds, which is no artifact of "
+                "a step on Kubeflow. Put the condition on an output of another node.",
+            )
     if not specs.is_ours(step):
         raise UserError(
             f"{step.name}: reads {', '.join(map(repr, resolved))} from the resolver {producer!r}. "

@@ -1,7 +1,8 @@
 """Conditions of tasks, in CEL: ``Condition`` in backend/src/v2/expression/expression.go.
 
-The language is that of github.com/google/cel-spec, without macros over lists, maps, timestamps and
-durations. ``&&`` and ``||`` swallow an error where the other side decides, as CEL says.
+The language is that of github.com/google/cel-spec, without macros over lists, bytes, timestamps and
+durations. As cel-go does, the types are checked before anything is evaluated. ``&&`` and ``||``
+swallow an error of the evaluation where the other side decides, as CEL says.
 """
 
 from __future__ import annotations
@@ -11,18 +12,66 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.kubeflow.emulator.values import to_text
-from stagecraft.pipeline.kubeflow.linter.rules.conditions import TOKEN
+from stagecraft.pipeline.kubeflow.emulator.values import ValueProblem, from_text
+from stagecraft.pipeline.kubeflow.linter.rules.conditions import MACROS, TOKEN
 from stagecraft.pipeline.kubeflow.spec import Json
 
 Value = Callable[[Json], Any]
 """Evaluates a part of an expression for the variables."""
 
-_ESCAPED = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+Type = str | tuple[str, "Type"]
+"""``int``, ``dyn`` (known only from the value), a message, or ``list`` or ``map`` with the type of
+its values; keys are texts."""
+
+
+class Part(NamedTuple):
+    """A part of an expression."""
+
+    type: Type
+    value: Value
+    selected: tuple[Value, str] | None = None
+    """Of ``whole.name``: the whole, and the name."""
+
+
+_VARIABLES: dict[str, Type] = {"inputs": "Inputs", "outputs": "dyn"}
+_MESSAGES: dict[str, dict[str, Type]] = {
+    "Inputs": {"parameter_values": ("map", "dyn"), "artifacts": ("map", "ArtifactList")},
+    "ArtifactList": {"artifacts": ("list", "Artifact")},
+    "Artifact": {
+        "name": "string",
+        "uri": "string",
+        "type": "dyn",
+        "properties": ("map", "dyn"),
+        "custom_properties": ("map", "dyn"),
+        "metadata": ("map", "dyn"),
+    },
+}
+"""Fields of ``ExecutorInput.Inputs`` and its parts in pipeline_spec.proto, with their types."""
+
+_CONSTANTS: dict[str, tuple[Type, Any]] = {
+    "true": ("bool", True),
+    "false": ("bool", False),
+    "null": ("null", None),
+}
+
+_ESCAPED = re.compile(
+    r"\\(?:([xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CONTROL |= {sign: sign for sign in "\\?\"'`"}
+
+_NUMBERS = {"int", "uint", "double"}
+_OPERANDS = {
+    **dict.fromkeys(("<", "<=", ">", ">="), _NUMBERS | {"bool", "string"}),
+    "+": _NUMBERS | {"string", "list"},
+    **dict.fromkeys("-*/", _NUMBERS),
+    "%": {"int", "uint"},
+}
+"""Types of the operands, of which both have the same."""
 
 _LEVELS: tuple[dict[str, Callable[[Any, Any], Any]], ...] = (
     {
@@ -63,10 +112,46 @@ def condition(expression: str, inputs: Json) -> bool:
         "parameter_values": inputs["parameterValues"],
         "artifacts": inputs["artifacts"],
     }
-    found = _Parser(expression).parse()({"inputs": variables, "outputs": {}})
+    found = _Parser(expression).parse().value({"inputs": variables, "outputs": {}})
     if not isinstance(found, bool):
         raise CelError(f"{expression}: the result is no bool but {found!r}")
     return found
+
+
+def _base(kind: Type) -> str:
+    return kind if isinstance(kind, str) else kind[0]
+
+
+def _fit(one: Type, other: Type) -> bool:
+    """Whether values of two types may be of the same type."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return one[0] == other[0] and _fit(one[1], other[1])
+    return one == other or "dyn" in (one, other)
+
+
+def _result(sign: str, left: Type, right: Type) -> Type:
+    """The type of an operator's result; raises if CEL has no such operator."""
+    if sign == "in":
+        whole, part = (right, "dyn") if isinstance(right, str) else right
+        fits = whole in ("dyn", "list", "map") and _fit(left, "string" if whole == "map" else part)
+        kind: Type = "bool"
+    else:
+        kind = right if left == "dyn" else left
+        allowed = _OPERANDS.get(sign)
+        fits = _fit(left, right) and (allowed is None or _base(kind) in allowed | {"dyn"})
+        kind = kind if sign in ("+", "-", "*", "/", "%") else "bool"
+    if not fits:
+        raise _no_overload(sign, left, right)
+    return kind
+
+
+def _needs(what: str, part: Part, *types: str) -> None:
+    if _base(part.type) not in (*types, "dyn"):
+        raise _no_overload(what, part.type)
+
+
+def _no_overload(what: str, *types: Type) -> CelError:
+    return CelError(f"CEL has no {what} for the types {', '.join(map(_base, types))}")
 
 
 class _Parser:
@@ -83,39 +168,48 @@ class _Parser:
             self._tokens.append((kind, token[kind]))
             position = token.end()
 
-    def parse(self) -> Value:
-        value = self._either()
+    def parse(self) -> Part:
+        part = self._either()
         if self._next < len(self._tokens):
             raise CelError(f"CEL cannot parse {self._tokens[self._next][1]!r} in {self._text}")
-        return value
+        return part
 
-    def _either(self) -> Value:
+    def _either(self) -> Part:
         chosen = self._or()
         if not self._takes("?"):
             return chosen
+        _needs("?", chosen, "bool")
         first = self._or()
         self._needs(":")
         second = self._either()
-        return lambda given: (first if _bool(chosen(given)) else second)(given)
+        if not _fit(first.type, second.type):
+            raise _no_overload("?", first.type, second.type)
+        kind = first.type if first.type == second.type else "dyn"
+        return Part(
+            kind,
+            lambda given: (first if _bool(chosen.value(given)) else second).value(given),
+        )
 
-    def _or(self) -> Value:
+    def _or(self) -> Part:
         return self._decides("||", self._and, decisive=True)
 
-    def _and(self) -> Value:
+    def _and(self) -> Part:
         return self._decides("&&", lambda: self._binary(0), decisive=False)
 
-    def _decides(self, sign: str, parse: Callable[[], Value], *, decisive: bool) -> Value:
+    def _decides(self, sign: str, parse: Callable[[], Part], *, decisive: bool) -> Part:
         parts = [parse()]
         while self._takes(sign):
             parts.append(parse())
         if len(parts) == 1:
             return parts[0]
+        for part in parts:
+            _needs(sign, part, "bool")
 
         def value(given: Json) -> bool:
             error = None
             for part in parts:
                 try:
-                    if _bool(part(given)) is decisive:
+                    if _bool(part.value(given)) is decisive:
                         return decisive
                 except CelError as found:
                     error = found
@@ -123,95 +217,132 @@ class _Parser:
                 raise error
             return not decisive
 
-        return value
+        return Part("bool", value)
 
-    def _binary(self, level: int) -> Value:
+    def _binary(self, level: int) -> Part:
         if level == len(_LEVELS):
             return self._unary()
         left = self._binary(level + 1)
         while self._peek() in _LEVELS[level]:
-            compute = _LEVELS[level][self._take()]
-            left = self._applied(compute, left, self._binary(level + 1))
+            sign = self._take()
+            right = self._binary(level + 1)
+            kind = _result(sign, left.type, right.type)
+            left = self._applied(kind, _LEVELS[level][sign], left, right)
         return left
 
     @staticmethod
-    def _applied(compute: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
-        return lambda given: compute(left(given), right(given))
+    def _applied(kind: Type, compute: Callable[..., Any], *parts: Part) -> Part:
+        return Part(kind, lambda given: compute(*(part.value(given) for part in parts)))
 
     @staticmethod
-    def _field_of(whole: Value, name: str) -> Value:
-        return lambda given: _field(whole(given), name)
+    def _field_of(whole: Part, name: str) -> Part:
+        if isinstance(whole.type, tuple) and whole.type[0] == "map":
+            kind = whole.type[1]
+        elif whole.type == "dyn":
+            kind = "dyn"
+        elif name in _MESSAGES.get(_base(whole.type), ()):
+            kind = _MESSAGES[_base(whole.type)][name]
+        else:
+            raise CelError(f"CEL finds no field {name!r} of the type {_base(whole.type)}")
+        return Part(kind, lambda given: _field(whole.value(given), name), (whole.value, name))
 
-    def _unary(self) -> Value:
+    def _unary(self) -> Part:
         if self._takes("!"):
             inner = self._unary()
-            return lambda given: not _bool(inner(given))
+            _needs("!", inner, "bool")
+            return self._applied("bool", lambda value: not _bool(value), inner)
         if self._takes("-"):
             inner = self._unary()
-            return lambda given: _arithmetic("-", 0 * _number(inner(given)), inner(given))
+            _needs("-", inner, "int", "double")
+            return self._applied(
+                inner.type, lambda value: _arithmetic("-", 0 * _number(value), value), inner
+            )
         return self._member()
 
-    def _member(self) -> Value:
-        value = self._primary()
+    def _member(self) -> Part:
+        part = self._primary()
         while True:
             if self._takes("."):
                 name = self._take()
-                if self._takes("("):
-                    value = self._call(name, [value, *self._arguments(")")])
-                else:
-                    value = self._field_of(value, name)
+                part = self._call(name, part) if self._takes("(") else self._field_of(part, name)
             elif self._takes("["):
                 [index] = self._arguments("]")
-                value = self._applied(_item, value, index)
+                _needs("[]", part, "list", "map")
+                if part.type != "dyn":
+                    _needs("[]", index, "int" if _base(part.type) == "list" else "string")
+                kind = part.type[1] if isinstance(part.type, tuple) else "dyn"
+                part = self._applied(kind, _item, part, index)
             else:
-                return value
+                return part
 
-    def _primary(self) -> Value:
+    def _primary(self) -> Part:
         if self._next == len(self._tokens):
             raise CelError(f"CEL cannot parse {self._text}: it ends too early")
         kind, text = self._tokens[self._next]
         self._next += 1
         if kind == "number":
-            number = _literal(text)
-            return lambda given: number
+            return _literal(text)
         if kind == "text":
-            plain = _ESCAPED.sub(_unescaped, text[1:-1])
-            return lambda given: plain
+            plain = text[2:-1] if text[0] in "rR" else _ESCAPED.sub(_unescaped, text[1:-1])
+            return Part("string", lambda given: plain)
         if text == "(":
             inner = self._either()
             self._needs(")")
             return inner
         if text == "[":
             parts = self._arguments("]")
-            return lambda given: [part(given) for part in parts]
+            types = {part.type for part in parts}
+            of_parts = types.pop() if len(types) == 1 else "dyn"
+            return self._applied(("list", of_parts), lambda *values: [*values], *parts)
+        if text == "{":
+            raise self._lacks("a map in braces")
         if kind != "name":
             raise CelError(f"CEL cannot parse {text!r} in {self._text}")
-        if text in ("true", "false", "null"):
-            constant = {"true": True, "false": False, "null": None}[text]
-            return lambda given: constant
+        if text in _CONSTANTS:
+            of_constant, constant = _CONSTANTS[text]
+            return Part(of_constant, lambda given: constant)
         if self._takes("("):
-            return self._call(text, self._arguments(")"))
-        return lambda given: _field(given, text)
+            return self._call(text)
+        following = [kind for kind, _ in self._tokens[self._next : self._next + 1]]
+        if following == ["text"] and {*text.lower()} <= {*"rb"}:
+            raise self._lacks("bytes")
+        if text not in _VARIABLES:
+            raise CelError(f"CEL does not know {text!r} in {self._text}")
+        return Part(_VARIABLES[text], lambda given: given[text])
 
-    def _arguments(self, end: str) -> list[Value]:
-        found: list[Value] = []
+    def _arguments(self, end: str) -> list[Part]:
+        found: list[Part] = []
         while not self._takes(end):
             if found:
                 self._needs(",")
             found.append(self._either())
         return found
 
-    def _call(self, name: str, arguments: list[Value]) -> Value:
-        if name == "has":
-            return lambda given: _has(arguments[0], given)
-        function = _FUNCTIONS.get((name, len(arguments)))
-        if function is None:
-            raise UserError(
-                f"The emulator does not know {name}() of CEL: {self._text}",
-                value=self._text,
-                suggestion=", ".join(sorted({known for known, _ in _FUNCTIONS})),
-            )
-        return lambda given: function(*(argument(given) for argument in arguments))
+    def _call(self, name: str, *whole: Part) -> Part:
+        """A call after its opening bracket; ``whole``: the object of a method."""
+        if name == "has" and not whole:
+            [part, *more] = self._arguments(")") or [Part("dyn", _never)]
+            if part.selected is None or more:
+                raise CelError(f"CEL takes only has(WHOLE.FIELD), and not {self._text}")
+            of, field = part.selected
+            return Part("bool", lambda given: _has(of(given), field))
+        known = _METHODS if whole else _FUNCTIONS
+        if name in MACROS or name not in known:
+            raise self._lacks(f"{name}()", ", ".join(sorted({*_FUNCTIONS, *_METHODS})))
+        types, kind, compute = known[name]
+        parts = [*whole, *self._arguments(")")]
+        if len(parts) != len(types):
+            raise _no_overload(f"{name}()", *(part.type for part in parts))
+        for part, allowed in zip(parts, types, strict=True):
+            _needs(f"{name}()", part, *allowed)
+        return self._applied(kind, compute, *parts)
+
+    def _lacks(self, what: str, known: str | None = None) -> UserError:
+        return UserError(
+            f"The emulator does not know {what} of CEL: {self._text}",
+            value=self._text,
+            suggestion=known,
+        )
 
     def _peek(self) -> str:
         kind, text = self._tokens[self._next] if self._next < len(self._tokens) else ("", "")
@@ -234,15 +365,22 @@ class _Parser:
             raise CelError(f"CEL cannot parse {self._text}: {sign!r} is missing")
 
 
-def _literal(text: str) -> int | float:
-    if text.endswith("u"):
-        return int(text[:-1])
-    return int(text) if text.isdigit() else float(text)
+def _literal(text: str) -> Part:
+    plain, base = text.rstrip("uU"), 16 if text[:2] in ("0x", "0X") else 10
+    if base == 16 or plain.isdigit():
+        number = int(plain, base)
+        return Part("int" if plain == text else "uint", lambda given: number)
+    double = float(plain)
+    return Part("double", lambda given: double)
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROL.get(code, code)
+    code, octal, sign = match.groups()
+    if code or octal:
+        return chr(int(code[1:], 16) if code else int(octal, 8))
+    if sign not in _CONTROL:
+        raise CelError(f"CEL cannot parse the escape {match[0]!r} in a text")
+    return _CONTROL[sign]
 
 
 def _is_number(value: Any) -> bool:
@@ -324,26 +462,55 @@ def _item(whole: Any, index: Any) -> Any:
     return _field(whole, index)
 
 
-def _has(part: Value, given: Json) -> bool:
-    try:
-        part(given)
-    except CelError:
-        return False
-    return True
+def _never(given: Json) -> Any:
+    raise CelError("CEL cannot evaluate nothing")
+
+
+def _has(whole: Any, name: str) -> bool:
+    """Whether a map has a key; a text of a message is unset if it is empty."""
+    if not isinstance(whole, dict):
+        raise _overload("has()", whole)
+    return name in whole and whole[name] != ""
 
 
 def _to_int(value: Any) -> int:
     try:
-        return int(value if not isinstance(value, str) else int(value))
-    except (TypeError, ValueError, OverflowError):
+        return int(value if isinstance(value, str) else _number(value))
+    except (ValueError, OverflowError):
         raise _overload("int()", value) from None
 
 
 def _to_double(value: Any) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        return float(value if isinstance(value, str) else _number(value))
+    except ValueError:
         raise _overload("double()", value) from None
+
+
+def _to_bool(value: Any) -> bool:
+    try:
+        return bool(from_text(value, "BOOLEAN")) if isinstance(value, str) else _bool(value)
+    except ValueProblem:
+        raise _overload("bool()", value) from None
+
+
+def _to_string(value: Any) -> str:
+    """As cel-go: of a double, ``strconv.FormatFloat(value, 'g', -1, 64)``."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if not _is_number(value):
+        raise _overload("string()", value)
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
+    number = Decimal(repr(value)).normalize()
+    if not value or -4 <= number.adjusted() < 6:
+        return f"{number:f}"
+    mantissa, exponent = f"{number:e}".split("e")
+    return f"{mantissa}e{exponent[0]}{exponent[1:]:0>2}"
 
 
 def _parse_json(value: Any) -> Any:
@@ -368,17 +535,35 @@ def _size(value: Any) -> int:
     raise _overload("size()", value)
 
 
-_FUNCTIONS: dict[tuple[str, int], Callable[..., Any]] = {
-    ("int", 1): _to_int,
-    ("double", 1): _to_double,
-    ("string", 1): to_text,
-    ("bool", 1): lambda value: value == "true" if isinstance(value, str) else _bool(value),
-    ("dyn", 1): lambda value: value,
-    ("size", 1): _size,
-    ("parseJson", 1): _parse_json,
-    ("contains", 2): _of_texts(lambda text, part: part in text),
-    ("startsWith", 2): _of_texts(str.startswith),
-    ("endsWith", 2): _of_texts(str.endswith),
-    ("matches", 2): _of_texts(lambda text, part: re.search(part, text) is not None),
+_TEXT, _SCALAR = ("string",), ("int", "uint", "double", "string")
+_Function = tuple[tuple[tuple[str, ...], ...], str, Callable[..., Any]]
+"""The types that each argument may have, the type of the result, and the function."""
+
+_SIZE: _Function = ((("string", "list", "map"),), "int", _size)
+_MATCHES: _Function = (
+    (_TEXT, _TEXT),
+    "bool",
+    _of_texts(lambda text, part: re.search(part, text) is not None),
+)
+_FUNCTIONS: dict[str, _Function] = {
+    "int": ((_SCALAR,), "int", _to_int),
+    "double": ((_SCALAR,), "double", _to_double),
+    "string": (((*_SCALAR, "bool"),), "string", _to_string),
+    "bool": ((("bool", "string"),), "bool", _to_bool),
+    "dyn": (
+        ((*_SCALAR, "bool", "null", "list", "map", *_MESSAGES),),
+        "dyn",
+        lambda value: value,
+    ),
+    "size": _SIZE,
+    "parseJson": ((_TEXT,), "dyn", _parse_json),
+    "matches": _MATCHES,
 }
-"""Functions and methods by name and number of arguments, a method's object included."""
+_METHODS: dict[str, _Function] = {
+    "contains": ((_TEXT, _TEXT), "bool", _of_texts(lambda text, part: part in text)),
+    "startsWith": ((_TEXT, _TEXT), "bool", _of_texts(str.startswith)),
+    "endsWith": ((_TEXT, _TEXT), "bool", _of_texts(str.endswith)),
+    "matches": _MATCHES,
+    "size": _SIZE,
+}
+"""Functions by name, and methods, whose first argument is the object."""

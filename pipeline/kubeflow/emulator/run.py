@@ -9,12 +9,12 @@ import json
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.document import Document, dependencies
+from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator import cel, driver, records, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
@@ -118,8 +118,10 @@ class Run:
         self.steps = document.steps()
         self.stop = threading.Event()
         self._document = document
-        for step in self._all_steps(document.spec["root"], ()):
-            _check(step)
+        all_steps = list(self._all_steps(document.spec["root"], ()))
+        importers = {(*each.path, each.name) for each in all_steps if "importer" in each.executor}
+        for step in all_steps:
+            _check(step, importers)
         for step in self.steps.values():
             if image is not None and step.container is not None:
                 step.container["image"] = image.image  # a part of the cache's key
@@ -229,7 +231,7 @@ class Run:
 
         ``depends`` in argocompiler/dag.go, and Argo's exit hooks, which run after a step that ran.
         """
-        states = {dag.states.get(name) for name in dependencies(step.task)}
+        states = {dag.states.get(name) for name in specs.dependencies(step.task)}
         if step.is_exit:
             return None if None in states else states <= _RAN | {"failed"}
         if dag.top.halted:
@@ -244,7 +246,7 @@ class Run:
             del dag.waiting[step.name]
             dag.states[step.name] = "skipped"
             return
-        names = [name for name in dependencies(step.task) if dag.states[name] == "skipped"]
+        names = [name for name in specs.dependencies(step.task) if dag.states[name] == "skipped"]
         self._skip(step, dag, f"{' and '.join(sorted(names))} did not run")
 
     def _skip(self, step: specs.Step, dag: _Dag, cause: str) -> None:
@@ -269,6 +271,7 @@ class Run:
             tasks = self._document.tasks(step.component, (*step.path, step.name))
             self._open.append(_Dag(tasks, inputs, step, dag))
         except (UserError, cel.CelError) as error:
+            self._skip(step, dag, f"the driver of {step.name} failed")
             self._end(step, dag, Ended("failed", 0.0, 1, None, str(error), self._log(step)))
 
     def _inputs(self, step: specs.Step, dag: _Dag) -> Json:
@@ -390,7 +393,7 @@ def _import(step: specs.Step, inputs: Json, known: Records) -> Outputs:
     return Outputs(parameters={}, artifacts={name: next(iter(outputs["artifacts"].values()))})
 
 
-def _check(step: specs.Step) -> None:
+def _check(step: specs.Step, importers: Collection[tuple[str, ...]]) -> None:
     if any(name in step.task for name in ("parameterIterator", "artifactIterator")):
         raise UserError(
             f"{step.name}: the emulator has no loops, and the step has one.", record=step.name
@@ -401,3 +404,16 @@ def _check(step: specs.Step) -> None:
             "and importers; see 'stagecraft lint'.",
             record=step.name,
         )
+    if "importer" in step.executor and step.condition:
+        raise UserError(
+            f"{step.name}: the backend refuses an importer with a condition. Move the condition to "
+            "the steps that use the import.",
+            record=step.name,
+        )
+    for name in specs.dependencies(step.task):
+        if step.is_exit and (*step.path, name) in importers:
+            raise UserError(
+                f"{step.name}: an exit handler never runs after an importer ({name}), which has no "
+                "hook. Let it follow another step.",
+                record=step.name,
+            )

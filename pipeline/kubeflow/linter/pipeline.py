@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
 from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
-from stagecraft.pipeline.kubeflow.spec import EXIT
 
 ROOT = "root"
 
@@ -64,25 +64,20 @@ class Task:
     @property
     def is_exit(self) -> bool:
         """Whether it is an exit handler."""
-        return self.spec.get("triggerPolicy", {}).get("strategy") == EXIT
+        return specs.is_exit(self.spec)
 
     @property
     def condition(self) -> str:
         """CEL expression; empty: the task always runs."""
-        return self.spec.get("triggerPolicy", {}).get("condition", "")
+        return specs.condition(self.spec)
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
         return self.spec.get("inputs", {}).get(kind, {})
 
     def depends_on(self) -> list[str]:
-        """Tasks that it waits for: as addImplicitDependencies in argocompiler/dag.go."""
-        sources = [
-            *(item.get("taskOutputParameter") for item in self.inputs("parameters").values()),
-            *(item.get("taskOutputArtifact") for item in self.inputs("artifacts").values()),
-        ]
-        implied = [source.get("producerTask", "") for source in sources if source]
-        return list(dict.fromkeys([*self.spec.get("dependentTasks", []), *implied]))
+        """Tasks that it waits for."""
+        return list(specs.dependencies(self.spec))
 
 
 @dataclasses.dataclass(eq=False)

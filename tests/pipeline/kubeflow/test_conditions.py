@@ -9,13 +9,20 @@ import pytest
 import tiny_nodes
 import yaml
 from tfx.components import CsvExampleGen
+from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.experimental.conditionals.conditional import Cond
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.kubeflow.decorators import FinalStatusStr
 from tfx.orchestration.pipeline import Pipeline
+from tfx.types import standard_artifacts
+from tfx.types.channel import Channel
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import document
+from stagecraft.pipeline.kubeflow.compiler.nodes import UnsupportedNodeError
 from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -58,6 +65,20 @@ def test_conditions_of_another_step(tmp_path):
     task = compiled([first, second, copy], tmp_path)["root"]["dag"]["tasks"]["Copy"]
     assert task["triggerPolicy"]["condition"].count("&&") == 1
     assert set(task["inputs"]["artifacts"]) == {"model", "_first.model"}
+
+
+def test_a_condition_on_what_a_resolver_finds_is_refused(tmp_path):
+    make = tiny_nodes.Make()
+    latest = Resolver(
+        strategy_class=LatestBlessedModelStrategy,
+        model=Channel(type=standard_artifacts.Model),
+        model_blessing=Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("latest")
+    with Cond(latest.outputs["model"].future()[0].uri != ""):
+        copy = tiny_nodes.Copy(make.outputs["model"], 3)
+    with pytest.raises(UnsupportedNodeError) as caught:
+        compiled([make, latest, copy], tmp_path)
+    assert caught.value.record == "Copy"
 
 
 def test_the_driver_of_a_node_has_its_condition(tmp_path):

@@ -16,7 +16,7 @@ from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.kubeflow import document, spec as specs
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -87,7 +87,7 @@ def test_an_edge_is_drawn_once(tmp_path):
     tasks = compiled_by.ours(compiled_by.points(), tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
     for task in tasks.values():
         assert specs.producers(task).isdisjoint(task.get("dependentTasks", ()))
-    assert document.dependencies(tasks["Pusher"]) >= {"Evaluator", "Trainer"}
+    assert specs.dependencies(tasks["Pusher"]) >= {"Evaluator", "Trainer"}
 
 
 OWN = {("mlpipeline-minio-artifact", "AWS_ACCESS_KEY_ID")}

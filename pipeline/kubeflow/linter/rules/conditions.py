@@ -15,8 +15,8 @@ from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
 _SOURCE = "backend/src/v2/expression/expression.go Condition"
 TOKEN = re.compile(
     r"""\s*(?:
-        (?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
-        |(?P<number>\d+(?:\.\d+)?(?:[eE][-+]?\d+)?u?)
+        (?P<text>[rR](?:"[^"]*"|'[^']*')|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
+        |(?P<number>0[xX][0-9a-fA-F]+[uU]?|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?[uU]?)
         |(?P<name>[A-Za-z_]\w*)
         |(?P<sign>&&|\|\||[=!<>]=|[-+*/%!<>?:.,()\[\]{}])
     )""",
@@ -24,7 +24,9 @@ TOKEN = re.compile(
 )
 """A token of CEL."""
 
-_MACROS = {"all", "exists", "exists_one", "filter", "map"}
+MACROS = {"all", "exists", "exists_one", "filter", "map"}
+"""Names of CEL's macros over lists and maps."""
+
 _NAMES = {"inputs", "outputs", "parseJson", "has", "in", "true", "false", "null", "size"}
 _NAMES |= {"int", "uint", "double", "string", "bool", "bytes", "type", "dyn", "list"}
 _NAMES |= {"duration", "timestamp", "matches"}
@@ -53,7 +55,7 @@ def _problem(task: Task, condition: str) -> str:
     names, problem = _scan(condition)
     if problem:
         return problem
-    if not names & _MACROS and (unknown := names - _NAMES):
+    if not names & MACROS and (unknown := names - _NAMES):
         return f"CEL has no {min(unknown)!r}"
     for field, single, double in _INPUT.findall(condition):
         key = single or double
@@ -80,7 +82,7 @@ def _scan(condition: str) -> tuple[set[str], str]:
             return names, f"CEL cannot parse {condition[position:].strip()[:20]!r}"
         sign = token["sign"] or ""
         name = token["name"]
-        if name and (before != "." or name in _MACROS):
+        if name and (before != "." or name in MACROS):
             names.add(name)
         elif sign and sign in "([{":
             opened.append(sign)

@@ -5,6 +5,7 @@ import json
 import pytest
 from two_steps import spec, task
 
+from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.pipeline.kubeflow.linter import check
@@ -110,6 +111,19 @@ def test_a_condition_that_cannot_be_evaluated(tmp_path):
     )
     run = emulate(what, tmp_path)
     assert states(run) == {"make": "done", "use": "failed"} and run.failed
+
+
+def test_a_condition_of_a_dag_that_cannot_be_evaluated(tmp_path):
+    """The driver of the DAG fails; the view of the run shows it besides the steps."""
+    what = spec({"use": OK}, {"use": task("use")})
+    within(what, "branch", ["use"])["triggerPolicy"] = {"condition": "1 / 0 == 1"}
+    run, view = Run(Document(what, {}), tmp_path, {}), RunState(["use"])
+    run.run(
+        parallel=1,
+        on_event=lambda name, state, _: view.apply({"kind": "node", "node": name, "state": state}),
+    )
+    assert states(run) == {"use": "skipped", "branch": "failed"} and run.failed
+    assert view.failed == "branch" and view.nodes["use"].state == "skipped"
 
 
 @pytest.mark.parametrize(

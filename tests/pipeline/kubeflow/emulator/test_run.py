@@ -15,6 +15,7 @@ from two_steps import spec, task
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
+from stagecraft.pipeline.kubeflow.spec import EXIT
 
 MODEL = {"instanceSchema": "title: tfx.Model\ntype: object\n"}
 
@@ -310,3 +311,16 @@ def test_what_is_not_emulated_is_said(tmp_path):
     what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
     with pytest.raises(UserError, match="resolver"):
         refused(what, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("make", {"condition": "true"}), ("read", {"strategy": EXIT})]
+)
+def test_an_importer_has_no_driver_for_conditions_and_exit_handlers(tmp_path, name, policy):
+    what = make_and_read()
+    what["deploymentSpec"]["executors"]["exec-make"] = {"importer": {}}
+    task = what["root"]["dag"]["tasks"][name]
+    task["triggerPolicy"] = policy
+    with pytest.raises(UserError) as caught:
+        refused(what, tmp_path)
+    assert caught.value.record == name
