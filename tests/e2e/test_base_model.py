@@ -45,6 +45,7 @@ def settings(source: str, **train: object) -> PipelineSettings:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_day_after_day(tmp_path, caplog):
     warm = {

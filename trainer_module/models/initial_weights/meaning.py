@@ -385,7 +385,8 @@ def _probes(dtype: tf.DType, texts: list[str], numbers: np.ndarray) -> _Probes:
         unseen = [f"\x01{number}" for number in range(64)]
         values = np.array([text.encode() for text in ["", *texts, *unseen]], object)
         place = np.arange(len(values))
-        return _Probes(values, place > len(texts), (place > 0) & (place <= len(texts)))
+        # An empty text, also that after the last line of a file, is no word.
+        return _Probes(values, place > len(texts), (place <= len(texts)) & (values != b""))
     if dtype.is_integer:
         whole = [int(text) for text in texts if re.fullmatch(r"-?\d{1,15}", text)]
         near = np.concatenate([np.floor(numbers) + step for step in (-1, 0, 1)])

@@ -155,6 +155,7 @@ def test_a_vocabulary_that_grows(make, model, most):
     assert json.loads(json.dumps(note.entry()))["rows"] == {path: counts}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_warm_start_takes_numbers_of_another_scale(make, model):
     _, note = started(make(OLD, **OTHERS["size"]), model[1], warm_start={})
