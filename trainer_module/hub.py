@@ -25,7 +25,7 @@ EXTRA = "hub"
 
 _PACKAGE = "keras_hub"
 _NAME = re.compile(r"keras_hub(?:\.models)?:(\w+)")
-_NO_MODEL = re.compile(r"(Preprocessor|Tokenizer|Converter)$")
+_NO_MODEL = re.compile(r"(Preprocessor|Tokenizer|Converter)$|^(Task|Backbone)$")
 
 CONFIG, TOKENIZER, CONVERTER = "config.json", "tokenizer.json", "image_converter.json"
 """Files of a preset: the backbone's configuration, the tokenizer's, the image converter's."""
@@ -76,7 +76,7 @@ def check_class(model: str) -> None:
 
 
 def _names(model: str) -> list[str]:
-    """Public names of ``keras_hub.models`` without tokenizers and other preprocessing."""
+    """Public names of ``keras_hub.models`` that are models, or base classes of tasks."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise SettingError(
@@ -102,8 +102,10 @@ def preset(setting: str, value: str, download: bool) -> str:
         setting: that names the preset.
 
     Raises:
-        SettingError: there is no such folder, and ``download`` is false.
+        SettingError: there is no such folder, and ``download`` is false; or the value is no text.
     """
+    if not isinstance(value, str):
+        raise SettingError(setting, value, "is not a path", "a folder that save_to_preset wrote")
     path = os.path.expanduser(value)
     if os.path.isdir(path):
         return path
@@ -119,21 +121,66 @@ def preset(setting: str, value: str, download: bool) -> str:
     )
 
 
-def stored_task(kind: type, folder: str | None) -> dict[str, Any]:
+def file(preset: str, name: str) -> pathlib.Path | None:
+    """A file of a preset, which KerasHub downloads if need be; None: the preset has none."""
+    if os.path.isdir(preset):
+        local = pathlib.Path(preset, name)
+        return local if local.is_file() else None
+    from keras_hub.src.utils import preset_utils
+
+    if not preset_utils.check_file_exists(preset, name):
+        return None
+    return pathlib.Path(preset_utils.get_file(preset, name))
+
+
+def backbone(preset: str, *, load_weights: bool, dtype: str) -> Any:
+    """The backbone of a preset in a dtype policy; a quantized one keeps its own.
+
+    ``from_preset`` ignores ``dtype`` if the preset says which one it was saved in.
+    """
+    from keras_hub.src.utils import preset_utils
+
+    loader = preset_utils.get_preset_loader(preset)
+    config = loader.config.get("config", {})
+    saved = config.get("dtype")
+    policy = {"dtype": dtype}
+    if isinstance(saved, Mapping) and saved["class_name"] != "DTypePolicy":
+        policy = {}
+    else:
+        config.pop("dtype", None)
+    return loader.load_backbone(loader.check_backbone_class(), load_weights, **policy)
+
+
+def with_head(
+    kind: type, backbone: Any, stored: Mapping[str, Any], given: Mapping[str, Any]
+) -> Any:
+    """A backbone with a head, without preprocessor, not compiled.
+
+    Args:
+        kind: class of KerasHub.
+        stored: arguments of :func:`stored_task`, which ``given`` replaces.
+    """
+    own = {"backbone": backbone, "preprocessor": None, "compile": False}
+    others = {*own, "name", "dtype"}
+    kept = {name: stored[name] for name in parameters(kind) if name in stored.keys() - others}
+    return kind(**{**kept, **given, **own})
+
+
+def stored_task(kind: type, preset: str | None) -> dict[str, Any]:
     """The arguments that a preset has for a task class; empty: it is of another class, or none.
 
     Raises:
         UserError: the file is damaged.
     """
-    file = pathlib.Path(folder or "", "task.json")
-    if folder is None or not file.is_file():
+    path = None if preset is None else file(preset, "task.json")
+    if path is None:
         return {}
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(path.read_text())
         config: dict[str, Any] = found["config"] if found["class_name"] == kind.__name__ else {}
         return config
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: is no task of KerasHub: {error}", file=str(file)) from None
+        raise UserError(f"{path}: is no task of KerasHub: {error}", file=str(path)) from None
 
 
 @functools.cache

@@ -104,7 +104,7 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
                     _check_stateful_ops(segment, values, one, parallel.remat)
                 with _accepting(segment):
                     if parts > 1:
-                        one, other = _divided(segment, values, one, other, known, tied)
+                        one, other = _divided(segment, values, one, other, known, tied, generator)
                     else:
                         one = _whole(segment, values, one, tied)
     if unknown := _unknown(kinds):
@@ -168,6 +168,7 @@ def _divided(
     other: Nest,
     kinds: _Kinds,
     tied: Collection[int],
+    generator: np.random.Generator,
 ) -> tuple[Nest, Nest]:
     """Returns the segment's outputs for A and B; excludes kinds that do not fit the losses."""
     # The result of these for an example depends on its batch, or on a draw.
@@ -188,6 +189,17 @@ def _divided(
             f"compute per example, or {_WHOLE}",
         )
     _check_state(segment, values, probed, exempt)
+    _exclude(segment, probed, kinds)
+    if probed.both.added:
+        # Much noise on the weights makes the experts of a mixture nearly equal: a product of two
+        # means, which balances their load, then differs too little from a mean.
+        near = [_varied(variable, generator, 0.01) for variable in segment.variables]
+        _exclude(segment, probe(segment, near, one, other, exempt), kinds)
+    return probed.one.outputs, probed.other.outputs
+
+
+def _exclude(segment: Segment, probed: Probed, kinds: _Kinds) -> None:
+    """Excludes kinds that do not fit the losses; raises if none is left for a loss."""
     calls = probed.one, probed.other, probed.both
     counts = {len(call.added) for call in calls}
     if len(counts) > 1:
@@ -211,7 +223,6 @@ def _divided(
                 "divides each batch into parts",
                 f"add a sum or a mean over the examples, or {_WHOLE}",
             )
-    return probed.one.outputs, probed.other.outputs
 
 
 def _check_state(
@@ -303,17 +314,33 @@ _NO_CODE = (lambda: None).__code__
 
 
 def _noise(model: keras.Model, generator: np.random.Generator, scale: float) -> Nest:
-    """Noise in the shape of the model's inputs: each ``[EXAMPLES, ...]``."""
-    specs = model_graph.specs(model_graph.of(model), EXAMPLES, unknown=4)
-    return model_graph.noise(specs, generator, scale)
+    """Noise in the shape of the model's inputs, ``[EXAMPLES, ...]``; any ids of a vocabulary."""
+    own = model_graph.of(model)
+    sizes = {
+        id(tensor): layer.input_dim
+        for _, layer in walk(model)
+        if isinstance(layer, keras.layers.Embedding)
+        for node in layer._inbound_nodes
+        for tensor in node.input_tensors
+    }
+
+    def ids(symbol: Any, drawn: tf.Tensor) -> tf.Tensor:
+        if drawn.dtype.is_floating or id(symbol) not in sizes:
+            return drawn
+        return tf.cast(generator.integers(0, sizes[id(symbol)], drawn.shape), drawn.dtype)
+
+    drawn = model_graph.noise(model_graph.specs(own, EXAMPLES, unknown=4), generator, scale)
+    return tf.nest.map_structure(ids, own, drawn)
 
 
-def _varied(variable: keras.Variable, generator: np.random.Generator) -> tf.Tensor:
+def _varied(
+    variable: keras.Variable, generator: np.random.Generator, size: float = 0.1
+) -> tf.Tensor:
     """A value near the variable's: a weight of zeros would hide dependencies."""
     value = tf.convert_to_tensor(variable.value)
     if not value.dtype.is_floating:
         return value
-    noise = 0.1 * np.abs(generator.standard_normal(value.shape))
+    noise = size * np.abs(generator.standard_normal(value.shape))
     return value + tf.cast(tf.constant(noise), value.dtype)
 
 

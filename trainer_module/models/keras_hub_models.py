@@ -8,7 +8,6 @@ and pictures are preprocessed by the Transform graph, so that the model has no p
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from keras.src.backend.common import stateless_scope
 from stagecraft.common.errors import SettingError, UserError, cleaned
 from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
+from stagecraft.trainer_module.models.initial_weights.keras_hub_preset import is_adapter
 
 SETTING = "train.model_args"
 _BACKBONE, _PRESET = f"{SETTING}.backbone", f"{SETTING}.preset"
@@ -55,7 +55,9 @@ def build(name: str, arguments: ModelArguments, given: Mapping[str, Any], task: 
     rest = {key: value for key, value in given.items() if key not in _OWN}
     if not issubclass(kind, (library.models.Task, library.models.Backbone)):
         raise SettingError("train.model", name, "is no model of KerasHub", "keras_hub:CLASS")
+    _check_loading(own)
     folder, backbone = _backbone(library, name, kind, own, arguments, task)
+    _check_length(backbone, arguments)
     head = _head(library, name, kind, type(backbone), arguments)
     if head is None:
         hub.check_arguments(SETTING, type(backbone), rest, hub.parameters(type(backbone)))
@@ -67,6 +69,25 @@ def build(name: str, arguments: ModelArguments, given: Mapping[str, Any], task: 
     return model
 
 
+def _check_loading(own: Mapping[str, Any]) -> None:
+    """Refuses ``download`` and ``load_weights`` that are no bool, or have no preset."""
+    for name, needed in (("download", "preset"), ("load_weights", None)):
+        setting, value = f"{SETTING}.{name}", own.get(name, False)
+        if not isinstance(value, bool):
+            raise SettingError(setting, value, "is neither true nor false", f"{setting}: true")
+        if value and ("backbone" in own or (needed and needed not in own)):
+            use = f"{_PRESET}: FOLDER, or train.initial_weights"
+            raise SettingError(setting, value, f"has no effect without {_PRESET}", use)
+
+
+def _check_length(backbone: Any, arguments: ModelArguments) -> None:
+    """Refuses more tokens than the backbone has positions."""
+    length, places = arguments.get("length"), getattr(backbone, "max_sequence_length", None)
+    if length is not None and places is not None and length > places:
+        problem = f"is more than max_sequence_length of the backbone: {places}"
+        raise SettingError("task.args.length", length, problem, str(places))
+
+
 def _backbone(
     library: Any,
     name: str,
@@ -75,7 +96,7 @@ def _backbone(
     arguments: ModelArguments,
     task: Task,
 ) -> tuple[str | None, Any]:
-    """The preset, if any, and the backbone."""
+    """The preset, if any, and the backbone in Keras's dtype policy."""
     config, value = own.get("backbone"), own.get("preset")
     if config is not None and value is not None:
         use = "one of them"
@@ -98,7 +119,9 @@ def _backbone(
             SETTING,
             {**own},
             f"have no sizes for {name}",
-            "preset: FOLDER, or backbone: {num_layers: 2, …}",
+            f"preset: FOLDER, or keras_hub:{_example(library, kind)} with a backbone"
+            if wanted is None
+            else "preset: FOLDER, or backbone: {num_layers: 2, …}",
         )
     path = hub.preset(setting, value, download)
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, hub.CONFIG)):
@@ -109,7 +132,7 @@ def _backbone(
     found = hub.made(
         setting,
         value,
-        lambda: library.models.Backbone.from_preset(path, load_weights=loads),
+        lambda: hub.backbone(path, load_weights=loads, dtype=keras.config.dtype_policy().name),
     )
     if wanted is not None and not isinstance(found, wanted):
         raise SettingError(
@@ -118,7 +141,7 @@ def _backbone(
             f"is of {type(found).__name__}, which {name} does not take",
             f"a preset of {wanted.__name__}",
         )
-    return path, _in_policy(found)
+    return path, found
 
 
 def _example(library: Any, kind: type) -> str:
@@ -140,6 +163,7 @@ def _configured(kind: Any, config: Any, arguments: ModelArguments) -> Any:
     parameters = hub.parameters(kind)
     sizes = {
         "vocabulary_size": arguments.get("vocabulary_size"),
+        "max_sequence_length": arguments.get("length"),
         "image_shape": arguments.get("input_shape"),
     }
     filled = {
@@ -149,19 +173,6 @@ def _configured(kind: Any, config: Any, arguments: ModelArguments) -> Any:
     }
     hub.check_arguments(_BACKBONE, kind, {**filled, **config})
     return hub.made(_BACKBONE, dict(config), lambda: kind(**filled, **config))
-
-
-def _in_policy(backbone: Any) -> Any:
-    """The backbone in Keras's dtype policy: a preset may have been saved in another one."""
-    policy = keras.config.dtype_policy()
-    if backbone.dtype_policy.name == policy.name or isinstance(
-        backbone.dtype_policy, keras.dtype_policies.DTypePolicyMap
-    ):
-        return backbone
-    made = type(backbone).from_config({**backbone.get_config(), "dtype": policy})
-    if not stateless_scope.in_stateless_scope():
-        made.set_weights(backbone.get_weights())
-    return made
 
 
 def _head(
@@ -196,19 +207,18 @@ def _task(
     own: Mapping[str, Any],
 ) -> Any:
     """The backbone with its head."""
-    parameters = hub.parameters(kind)
-    provided = {"backbone": backbone, "preprocessor": None, "compile": False}
     classes = arguments.get("num_classes", arguments.get("outputs"))
-    if "num_classes" in parameters and classes is not None:
-        provided["num_classes"] = classes
-    hub.check_arguments(SETTING, kind, given, [*provided, "name"])
-    stored = hub.stored_task(kind, folder)
-    kept = {
-        name: value
-        for name, value in stored.items()
-        if name in parameters and name not in {*provided, *given, "name"}
-    }
-    model = hub.made(SETTING, dict(given), lambda: kind(**kept, **given, **provided))
+    of_task = {}
+    if "num_classes" in hub.parameters(kind) and classes is not None:
+        of_task["num_classes"] = classes
+    provided = ("backbone", "preprocessor", "compile", "name", *of_task)
+    hub.check_arguments(SETTING, kind, given, provided)
+    stored = hub.made(_PRESET, folder, lambda: hub.stored_task(kind, folder))
+    model = hub.made(
+        SETTING,
+        dict(given),
+        lambda: hub.with_head(kind, backbone, stored, {**given, **of_task}),
+    )
     activation = getattr(model, "activation", None)
     if keras.activations.get(activation) is not keras.activations.linear:
         raise SettingError(
@@ -217,10 +227,9 @@ def _task(
             "ends the model, but the loss and the exported model apply the softmax to logits",
             f"{SETTING}.activation: linear",
         )
-    weights = pathlib.Path(folder or "", hub.TASK_WEIGHTS)
     same = stored.get("num_classes", classes) == classes
     loads = own.get("load_weights") and not stateless_scope.in_stateless_scope()
-    if loads and folder and stored and same and weights.is_file():
+    if loads and folder and stored and same and (weights := hub.file(folder, hub.TASK_WEIGHTS)):
         hub.made(_PRESET, folder, lambda: model.load_task_weights(str(weights)))
     return model
 
@@ -232,16 +241,18 @@ def _add_lora(model: Any, own: Mapping[str, Any]) -> None:
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
         setting = f"{SETTING}.lora_rank"
         raise SettingError(setting, rank, "is not a whole number of 1 or more", f"{setting}: 8")
-    names = {layer.name for layer in backbone._flatten_layers() if hasattr(layer, "enable_lora")}
+    layers = backbone._flatten_layers(include_self=False)
+    names = {layer.name for layer in layers if hasattr(layer, "enable_lora")}
+    setting, use = f"{SETTING}.lora_targets", f"some of {', '.join(sorted(names))}"
+    if not isinstance(targets, (list, tuple, type(None))):
+        raise SettingError(setting, targets, "is not a list", use)
     for target in targets or ():
-        if target not in names:
-            use = f"some of {', '.join(sorted(names))}"
-            setting = f"{SETTING}.lora_targets"
+        if not isinstance(target, str) or target not in names:
             raise SettingError(setting, target, f"names no layer of {backbone.name}", use)
     # By position: the name of the second argument differs between versions of KerasHub.
     hub.made(f"{SETTING}.lora_rank", rank, lambda: backbone.enable_lora(rank, targets))
-    if not any("lora_kernel" in weight.name for weight in model.trainable_weights):
-        use = f"{SETTING}.lora_targets: some of {', '.join(sorted(names))}"
+    if not any(is_adapter(weight.path) for weight in model.trainable_weights):
+        use = f"{setting}: {use}"
         raise SettingError(f"{SETTING}.lora_rank", rank, "finds no layer to adapt", use)
 
 

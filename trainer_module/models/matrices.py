@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.models.patterns import is_kernel, matches
+from stagecraft.trainer_module.models.patterns import is_kernel, is_of_experts, matches
 
 _MARK = "stagecraft_matrix"
 
@@ -85,7 +85,8 @@ def _by_name(variable: keras.Variable) -> Matrix | None:
     # The filters of a depthwise kernel each have a single input channel: there is no matrix.
     if not is_kernel(variable) or "depthwise" in variable.name or len(variable.shape) < 2:
         return None
-    return Matrix(outputs=(len(variable.shape) - 1,))
+    separate = (0,) if is_of_experts(variable) else ()
+    return Matrix(outputs=(len(variable.shape) - 1,), separate=separate)
 
 
 def _of_equation(equation: str) -> Matrix | None:

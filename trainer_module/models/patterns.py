@@ -75,8 +75,17 @@ def apply(train: TrainSettings, model: keras.Model) -> None:
 
 
 def is_kernel(variable: keras.Variable) -> bool:
-    """Whether a variable is a kernel: no bias, and no scale of a normalisation."""
-    return "kernel" in variable.name
+    """Whether a variable is a kernel: no bias, and no scale of a normalisation.
+
+    KerasHub names the kernels of a mixture of experts, ``[experts, inputs, outputs]``, otherwise.
+    """
+    return "kernel" in variable.name or is_of_experts(variable)
+
+
+def is_of_experts(variable: keras.Variable) -> bool:
+    """Whether a variable has a kernel of each expert: ``[experts, inputs, outputs]``."""
+    named = "kernel" in variable.name or "bias" in variable.name
+    return len(variable.shape) == 3 and "expert" in variable.path and not named
 
 
 def _freeze(patterns: Sequence[str], model: keras.Model) -> None:

@@ -28,7 +28,7 @@ from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 _log = logging.getLogger(__name__)
 
 _Call = tuple[str, str]
-"""A model's name, and all its arguments as JSON."""
+"""A model's name, and as JSON all its arguments and the task's preset."""
 
 _Given = Mapping[str, Any]
 """``train.model_args``."""
@@ -45,9 +45,9 @@ class _Known(NamedTuple):
 
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
 
-_read: dict[str, set[str]] = {}
-"""User's module, and ``module:function`` -> all files read for it in this process. An import, or a
-function with a cache, reads only once."""
+_read: dict[str | _Call, set[str]] = {}
+"""User's module, and ``module:function`` -> all files read for it in this process: an import, or a
+function with a cache, reads only once. KerasHub reads the files of a preset in each call."""
 
 
 def build(
@@ -91,14 +91,15 @@ def files_read(
     """
     if ":" not in name:
         return []
-    call = _call_of(name, arguments, given)
+    call = _call_of(name, arguments, task, given)
     with files_shared() as known:
         if known.builds and call not in known.built:
             try:
                 build(name, arguments, task, given)
             except UserError as error:
                 _log.info("Some files that the model reads may be missing: %s", error)
-    files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
+    own = call if hub.class_name(name) else name
+    files = _read.get(name.partition(":")[0], set()) | _read.get(own, set())
     return sorted(filter(os.path.isfile, files))
 
 
@@ -118,7 +119,7 @@ def files_shared(*, builds: bool = True) -> Iterator[_Known]:
 
 
 @contextlib.contextmanager
-def _reading(what: str) -> Iterator[None]:
+def _reading(what: str | _Call) -> Iterator[None]:
     with opened_files.recording() as recorded:
         try:
             yield
@@ -126,16 +127,17 @@ def _reading(what: str) -> Iterator[None]:
             _read.setdefault(what, set()).update(recorded.files())
 
 
-def _call_of(name: str, arguments: ModelArguments, given: _Given) -> _Call:
-    return name, json.dumps([dict(arguments), dict(given)], sort_keys=True)
+def _call_of(name: str, arguments: ModelArguments, task: Task, given: _Given) -> _Call:
+    return name, json.dumps([dict(arguments), dict(given), task.preset], sort_keys=True)
 
 
 def _build_users(
     name: str, arguments: ModelArguments, task: Task, given: _Given
 ) -> keras.Model | list[keras.Model]:
+    call = _call_of(name, arguments, task, given)
     if known := _known.get():
-        known.built.add(_call_of(name, arguments, given))
-    with _reading(name):
+        known.built.add(call)
+    with _reading(call if hub.class_name(name) else name):
         if hub.class_name(name):
             model: keras.Model = keras_hub_models.build(name, arguments, given, task)
             overrides.check([model])

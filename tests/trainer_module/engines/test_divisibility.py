@@ -78,6 +78,30 @@ def test_what_is_neither_sum_nor_mean_is_refused_where_a_batch_is_divided(functi
     checked(model_of(Adds(function)), parts=1)
 
 
+class Balanced(L.Layer):
+    """Adds the loss of a mixture of experts that balances their load: a product of two means."""
+
+    def build(self, shape: Any) -> None:
+        self.router = L.Dense(4, use_bias=False)
+        self.router.build(shape)
+
+    def call(self, inputs: Any) -> Any:
+        shares = keras.ops.softmax(self.router(inputs))
+        first = keras.ops.one_hot(keras.ops.argmax(shares, -1), 4)
+        means = [keras.ops.mean(each, axis=(0, 1)) for each in (first, shares)]
+        self.add_loss(0.02 * keras.ops.sum(means[0] * means[1]))
+        return inputs
+
+
+def test_a_product_of_means_is_refused_though_random_experts_are_nearly_equal():
+    ids = keras.Input((None,), dtype="int32")
+    hidden = L.LayerNormalization()(L.Embedding(60, 16)(ids))
+    model = keras.Model(ids, L.Dense(60)(Balanced(name="experts")(hidden)))
+    with pytest.raises(ModelRefusedError) as caught:
+        checked(model)
+    assert caught.value.part == "experts"
+
+
 def test_a_layer_that_mixes_examples_is_named():
     def centred(x: Any) -> Any:
         return x - keras.ops.mean(x, axis=0, keepdims=True)

@@ -78,6 +78,10 @@ def test_an_unknown_class_is_refused_with_the_nearest(given, near):
         ({**TEXT, "text": [], "preset": "x"}, "task.args.text"),
         ({**TEXT, "length": 1, "preset": "x"}, "task.args.length"),
         ({**TEXT, "preset": 7}, "task.args.preset"),
+        ({**TEXT, "preset": "x", "download": "no"}, "task.args.download"),
+        ({"label_vocabulary": ["bad", "good"]}, "task.args.label_vocabulary"),
+        ({**TEXT, "preset": "x", "label": "token_ids"}, "task.args.label"),
+        ({**TEXT, "preset": "x", "weight": "padding_mask"}, "task.args.weight"),
     ],
 )
 def test_a_task_without_a_tokenizer_or_text_is_refused(args, setting):
@@ -119,6 +123,23 @@ def test_a_preset_that_is_none_is_refused_without_a_download(tmp_path, content):
         with pytest.raises(SettingError) as raised:
             _ = registries.task(task, args).files
         assert (raised.value.setting, raised.value.value) == ("task.args.preset", str(folder))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model", "vocab.txt"])
+def test_the_files_of_a_tokenizer_are_known_by_their_names(tmp_path, name):
+    wanted = [tmp_path / each for each in ("config.json", name)]
+    for file in (*wanted, tmp_path / "model.safetensors"):
+        file.write_text("{}")
+    task = registries.task("causal_lm", {"text": "text", "preset": str(tmp_path)})
+    assert task.files == sorted(map(str, wanted))
+
+
+@pytest.mark.parametrize("name", ["Task", "Backbone", "BertTokenizer"])
+def test_a_class_that_is_no_model_is_refused(name):
+    hub_presets.hub()
+    with pytest.raises(SettingError) as raised:
+        hub.check_class(f"keras_hub:{name}")
+    assert raised.value.setting == "train.model"
 
 
 @pytest.mark.slow
@@ -192,6 +213,43 @@ class TestWithKerasHub:
                 None,
             ),
             ("DistilBertTextClassifier", {"backbone": BACKBONE}, "train.model", None, None),
+            (
+                "BertTextClassifier",
+                {"backbone": {**BACKBONE, "max_sequence_length": 8}},
+                "task.args.length",
+                24,
+                "8",
+            ),
+            (
+                "BertTextClassifier",
+                {"backbone": BACKBONE, "load_weights": True},
+                "train.model_args.load_weights",
+                True,
+                None,
+            ),
+            (
+                "BertTextClassifier",
+                {"load_weights": "no"},
+                "train.model_args.load_weights",
+                "no",
+                None,
+            ),
+            ("BertTextClassifier", {"download": True}, "train.model_args.download", True, None),
+            ("BertTextClassifier", {"preset": 7}, "train.model_args.preset", 7, None),
+            (
+                "BertTextClassifier",
+                {"lora_rank": 2, "lora_targets": "query"},
+                "train.model_args.lora_targets",
+                "query",
+                None,
+            ),
+            (
+                "BertTextClassifier",
+                {"lora_rank": 2, "lora_targets": ["bert_backbone"]},
+                "train.model_args.lora_targets",
+                "bert_backbone",
+                None,
+            ),
         ],
     )
     def test_wrong_arguments_are_named(self, bert, model, given, setting, value, suggestion):
@@ -201,6 +259,98 @@ class TestWithKerasHub:
         assert raised.value.setting == setting
         assert value is None or raised.value.value == value
         assert suggestion is None or raised.value.suggestion == suggestion
+
+    def test_a_base_class_without_sizes_suggests_a_class_that_takes_them(self):
+        with pytest.raises(SettingError) as raised:
+            assembled("TextClassifier")
+        assert raised.value.setting == "train.model_args"
+        assert "TextClassifier with" in raised.value.suggestion
+
+    def test_the_task_gives_the_number_of_positions(self, bert):
+        sizes = {name: size for name, size in BACKBONE.items() if name != "max_sequence_length"}
+        args = {**TEXT, "preset": str(bert[0]), "length": 20}
+        model = assembled("BertTextClassifier", args=args, model_args={"backbone": sizes})
+        assert model.backbone.max_sequence_length == 20
+        assert registries.task("text_classification", {"length": 48}).sample_arguments[
+            "length"
+        ] == (48)
+
+    def test_a_downloaded_preset_keeps_its_head(self, bert, monkeypatch):
+        from keras_hub.src.utils import preset_utils
+
+        folder, model = bert
+        found, name = preset_utils.get_file, "hf://me/bert"
+        monkeypatch.setattr(
+            preset_utils,
+            "get_file",
+            lambda preset, path: found(str(folder) if preset == name else preset, path),
+        )
+        given = {"preset": name, "download": True, "load_weights": True}
+        args = {**TEXT, "preset": str(folder)}
+        read = values(assembled("BertTextClassifier", args=args, model_args=given))
+        for path, value in values(model).items():
+            np.testing.assert_array_equal(read[path], value)
+
+    def test_files_of_another_preset_are_not_those_of_a_model(self, bert, tmp_path):
+        from stagecraft.trainer_module.models import registry
+
+        hub_presets.bert(tmp_path)
+        found = []
+        for folder in (bert[0], tmp_path):
+            task = registries.task("text_classification", {**TEXT, "preset": str(folder)})
+            name = "keras_hub:BertTextClassifier"
+            found.append(registry.files_read(name, task.sample_arguments, task))
+        for files, folder in zip(found, (bert[0], tmp_path), strict=True):
+            assert files and all(pathlib.Path(file).is_relative_to(folder) for file in files)
+
+    def test_adapters_of_embeddings(self, bert):
+        folder, model = bert
+        found = assembled(
+            "BertTextClassifier",
+            args={**TEXT, "preset": str(folder)},
+            model_args={"lora_rank": 2, "lora_targets": ["token_embedding"]},
+            initial_weights=str(folder),
+        )
+        read, wanted = values(found), values(model)
+        assert {path.split("/")[-1] for path in read.keys() - wanted.keys()} == {
+            "lora_embeddings_a",
+            "lora_embeddings_b",
+        }
+        for path, value in wanted.items():
+            np.testing.assert_array_equal(read[path], value)
+
+    def test_a_mixture_of_experts(self, tmp_path):
+        """Its layers have no names of their own; the loss that balances it is no mean."""
+        from stagecraft.trainer_module.engines import divisibility
+        from stagecraft.trainer_module.models.assemble import assemble
+        from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+        from stagecraft.trainer_module.pipeline_parallel.stage import Stage
+        from stagecraft.trainer_module.settings import ParallelSettings
+
+        task = registries.task("causal_lm", {"length": 8, "new_tokens": 4})
+        saved = hub_presets.hub().models.MixtralBackbone(
+            vocabulary_size=task.sample_arguments["vocabulary_size"],
+            num_layers=2,
+            num_query_heads=2,
+            num_key_value_heads=1,
+            hidden_dim=16,
+            intermediate_dim=32,
+            num_experts=4,
+        )
+        saved.save_to_preset(str(tmp_path))
+        train = TrainSettings(
+            model="keras_hub:MixtralCausalLM",
+            model_args={"preset": str(tmp_path)},
+            initial_weights=str(tmp_path),
+        )
+        model = assemble(train, task.sample_arguments, precision="mixed_bfloat16", task=task)
+        assert model.backbone.compute_dtype == "bfloat16"
+        for found, wanted in zip(model.backbone.weights, saved.weights, strict=True):
+            np.testing.assert_array_equal(np.asarray(found.value), np.asarray(wanted.value))
+        model = assemble(train, task.sample_arguments, task=task)
+        with pytest.raises(ModelRefusedError) as raised:
+            divisibility.check([Stage(model, parts=2)], ParallelSettings())
+        assert "sparse" in raised.value.part or "moe" in raised.value.part
 
     def test_both_a_preset_and_a_configuration_are_refused(self, bert):
         given = {"backbone": BACKBONE, "preset": str(bert[0])}

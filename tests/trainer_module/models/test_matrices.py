@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from stagecraft.trainer_module.models import matrices
+from stagecraft.trainer_module.models import matrices, patterns
 from stagecraft.trainer_module.models.layers.own_layers import TiedEmbedding
 from stagecraft.trainer_module.models.matrices import Matrix
 
@@ -30,6 +30,22 @@ def chain(given, *steps):
     for step in steps:
         given = step(given)
     return given
+
+
+class Experts(layers.Layer):
+    """A kernel of each expert, named as KerasHub names them."""
+
+    def build(self, shape):
+        self.gate = self.add_weight(shape=(2, *shape[1:], 3), name="gate_dense")
+        self.bias = self.add_weight(shape=(2, 1, 3), name="gate_bias")
+
+
+def test_each_expert_has_a_matrix_which_decays():
+    layer = Experts(name="experts")
+    layer.build((None, 4))
+    assert matrices.of(layer.gate) == Matrix(outputs=(2,), separate=(0,))
+    assert patterns.is_kernel(layer.gate)
+    assert matrices.of(layer.bias) is None and not patterns.is_kernel(layer.bias)
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ def read(folder: pathlib.Path, model: keras.Model) -> dict[str, np.ndarray]:
         InitialWeightsError: KerasHub cannot read the folder.
         SettingError: KerasHub is missing.
     """
-    models = hub.library(SETTING, str(folder)).models
-    has_head = hub.stored_task(type(model), str(folder)) and (folder / hub.TASK_WEIGHTS).is_file()
+    hub.library(SETTING, str(folder))
+    stored, head = hub.stored_task(type(model), str(folder)), folder / hub.TASK_WEIGHTS
     # The names of layers without one count from the start, as those of the model did.
     keras.utils.clear_session(free_memory=False)
     try:
         with keras.device("cpu:0"):
-            if has_head:
-                found = type(model).from_preset(str(folder), preprocessor=None, compile=False)
-            else:
-                found = models.Backbone.from_preset(str(folder))
+            found = hub.backbone(str(folder), load_weights=True, dtype="float32")
+            if stored and head.is_file():
+                found = hub.with_head(type(model), found, stored, {})
+                found.load_task_weights(str(head))
     except Exception as error:  # whatever KerasHub, h5py or safetensors raise
         raise InitialWeightsError(folder, f"cannot be read: {cleaned(str(error))}") from error
     return {variable.path: np.asarray(variable.value) for variable in found.weights}
@@ -36,4 +36,4 @@ def read(folder: pathlib.Path, model: keras.Model) -> dict[str, np.ndarray]:
 
 def is_adapter(path: str) -> bool:
     """Whether a variable belongs to an adapter (LoRA), which files of Keras do not have."""
-    return path.rpartition("/")[2].startswith("lora_kernel_")
+    return path.rpartition("/")[2].startswith("lora_")

@@ -205,9 +205,11 @@ class CausalLM(LanguageModel):
     def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``continue_text``: continues ``prompts`` until the end token, or by ``new_tokens``.
 
-        The model sees the last ``length - new_tokens`` tokens of a prompt. It keeps the keys and
-        values of the tokens before, as ``generate()`` does. ``temperature`` 0 takes the likeliest
-        token; otherwise ``seed`` draws from the softmax of the logits by the temperature.
+        The model sees the last ``length - new_tokens`` tokens of a prompt; a start token is one of
+        them. Without a start token, an empty prompt begins with the end token, or with padding. The
+        model keeps the keys and values of the tokens before, as ``generate()`` does.
+        ``temperature`` 0 takes the likeliest token; otherwise ``seed`` draws from the softmax of
+        the logits by the temperature.
         """
         import tensorflow as tf
 
@@ -221,8 +223,17 @@ class CausalLM(LanguageModel):
             if getattr(tokenizer, name, None) is not None
         ]
 
+        starts = layer.packer.start_value or ()
+        first = [*ends, getattr(tokenizer, "pad_token_id", None) or 0][0]
+        kept = self._length - self._new_tokens - len(starts)
+
         def continue_text(prompts: Any, temperature: Any, seed: Any) -> Any:
-            ids = tokenizer(prompts)[:, -(self._length - self._new_tokens - 1) :]
+            ids = tokenizer(prompts)
+            ids = ids[:, -kept:] if kept else ids[:, :0]
+            if not starts:
+                is_empty = tf.cast(ids.row_lengths() == 0, ids.row_splits.dtype)
+                firsts = tf.repeat(tf.constant(first, ids.dtype), tf.reduce_sum(is_empty))
+                ids = tf.concat([tf.RaggedTensor.from_row_lengths(firsts, is_empty), ids], axis=1)
             window, filled = layer.packer(ids, sequence_length=self._length, add_end_value=False)
             filled = tf.cast(filled, tf.bool)
             draw = _sampler(self._size, temperature, seed)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest
 
 
+_INPUTS = ("token_ids", "padding_mask", "segment_ids")
+"""Names of the inputs of KerasHub's models, which are features after Transform."""
+
+
 class TextClassification(Classification):
     """Softmax cross entropy; the tokenizer of a preset of KerasHub is a part of Transform's graph.
 
@@ -47,7 +51,7 @@ class TextClassification(Classification):
         text: str | Sequence[str] = "",
         label: str = "",
         preset: str | None = None,
-        length: int = 128,
+        length: int | None = None,
         download: bool = False,
         weight: str | None = None,
         num_classes: int | None = None,
@@ -59,7 +63,8 @@ class TextClassification(Classification):
         Args:
             text: raw feature with the text; or several, which the preset joins.
             preset: folder of a preset of KerasHub with a tokenizer; with ``download``, its name.
-            length: tokens of an example: a longer text is cut, a shorter one padded.
+            length: tokens of an example: a longer text is cut, a shorter one padded; None: 128,
+                and 32 of the sample.
             download: whether KerasHub may download the preset.
 
         Raises:
@@ -67,8 +72,11 @@ class TextClassification(Classification):
         """
         self._is_sample = not text and preset is None
         if self._is_sample:
+            if label_vocabulary is not None:
+                problem = "has no effect without task.args.text"
+                raise SettingError("task.args.label_vocabulary", label_vocabulary, problem, "text")
             text, label, label_vocabulary = "text", label or "label", sample.LABELS
-            length = min(length, 32)
+            length = 32 if length is None else length
             self.schema_file = names.schema_file("reviews")
         elif preset is None:
             use = "a folder that save_to_preset of KerasHub wrote"
@@ -77,7 +85,12 @@ class TextClassification(Classification):
         if not texts or not all(texts) or len({*texts}) < len(texts):
             problem = "is not a column, or several different ones"
             raise SettingError("task.args.text", text, problem, "the name of a column")
+        for setting, column in (("label", label), ("weight", weight)):
+            if column in _INPUTS:
+                problem = "is the name of an input of the model"
+                raise SettingError(f"task.args.{setting}", column, problem, "another column")
         self.preset, self.preset_download = preset, download
+        length = 128 if length is None else length
         self._tokens = Tokens(
             "TextClassifierPreprocessor", length, preset, download, sample.bert_tokenizer
         )

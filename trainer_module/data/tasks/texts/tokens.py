@@ -37,6 +37,8 @@ class Tokens:
 
     def __post_init__(self) -> None:
         checks.whole("task.args.length", self.length, 2)
+        problem = "is neither true nor false"
+        checks.of_type("task.args.download", self.download, bool, problem, "true")
         if self.preset is not None:
             checks.of_type(_SETTING, self.preset, str, "is not a path", "a folder")
 
@@ -53,13 +55,13 @@ class Tokens:
         if not os.path.isdir(path):
             return ()
         folder = pathlib.Path(path)
-        names = (hub.CONFIG, "*token*.json", "preprocessor.json", "vocab*", "merges.txt")
-        found = [file for name in (*names, "assets/**/*") for file in folder.glob(name)]
-        found = [file for file in found if file.is_file()]
-        if not any("token" in file.name or "assets" in file.parts for file in found):
+        names = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.spm", "assets/**/*")
+        found = {file for name in names for file in folder.glob(name) if file.is_file()}
+        if not found:
             use = "a folder that save_to_preset of a tokenizer or a task wrote"
             raise SettingError(_SETTING, self.preset, "has no tokenizer", use)
-        return sorted(map(str, found))
+        more = {folder / hub.CONFIG, folder / "preprocessor.json"}
+        return sorted(map(str, found | {*filter(pathlib.Path.is_file, more)}))
 
     @property
     def layer(self) -> Any:
