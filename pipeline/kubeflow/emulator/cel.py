@@ -337,7 +337,7 @@ class _Parser:
             _needs(f"{name}()", part, *allowed)
         return self._applied(kind, compute, *parts)
 
-    def _lacks(self, what: str, known: str | None = None) -> UserError:
+    def _lacks(self, what: str, known: str = "") -> UserError:
         return UserError(
             f"The emulator does not know {what} of CEL: {self._text}",
             value=self._text,
