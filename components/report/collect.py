@@ -27,7 +27,7 @@ from stagecraft.components.metadata import component_runs, manifest
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate import JSON as PARITY
-from stagecraft.components.report import data_summary, images
+from stagecraft.components.report import data_summary, earlier_models, images
 from stagecraft.components.report.images import Pixels
 from stagecraft.components.report.report_data import (
     ClassMetrics,
@@ -121,6 +121,7 @@ def collect(
         settings=_settings(settings, trained),
         command=run.notes.command if run else "",
         versions=trained.record["versions"] if trained else {},
+        earlier_models=earlier_models.read(metadata_db, evaluated.id) if evaluated else (),
     )
 
 

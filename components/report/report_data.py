@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
@@ -234,6 +234,15 @@ class TaskSummary:
         )
 
 
+class SpanResult(NamedTuple):
+    """The evaluation of the last model of a span of the data."""
+
+    span: str
+    """The span's number or date."""
+    metrics: Mapping[str, float]
+    """On the eval split of the span."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportData:
     """All parts of a report."""
@@ -256,6 +265,8 @@ class ReportData:
     task: TaskSummary = TaskSummary()
     command: str = ""  # command line of the run; empty: unknown
     log: str = ""  # log file of the run; empty: unknown
+    earlier_models: Sequence[SpanResult] = ()
+    """Of the last spans, oldest first, with that of this run; empty without spans."""
 
     def class_name(self, label: int) -> str:
         """The label's class name, or the label where it has none."""

@@ -111,6 +111,29 @@ def _curve(
     return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
 
 
+def by_span(name: str, values: Sequence[tuple[str, float]]) -> Chart:
+    """A metric by the span of the data, in order."""
+    known = [(place, value) for place, (_, value) in enumerate(values) if math.isfinite(value)]
+    places, shown = [place for place, _ in known], [value for _, value in known]
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _axes()
+        axes.set_xlabel("span")
+        axes.plot(places, shown, "o-", color=Ink.BLUE, markersize=5)
+        label = FuncFormatter(
+            lambda place, _: values[int(place)][0] if 0 <= place < len(values) else ""
+        )
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(label)
+        axes.ticklabel_format(axis="y", useOffset=False)
+        if name.endswith("accuracy"):
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        elif _is_near_zero(shown):
+            axes.set_ylim(bottom=0)
+        ends = f": {_shown(shown[0])} to {_shown(shown[-1])}" if shown else ""
+        alt = f"{title(name)} by span{ends}."
+        return Chart(title(name), inline(figure, f"{name}-by-span", alt))
+
+
 def _is_near_zero(values: Sequence[float]) -> bool:
     """Whether an axis from zero shows how values differ, and not a flat line far above it."""
     known = [value for value in values if math.isfinite(value)]

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterable
 from typing import Any
 
-_ALWAYS = ("slices", "samples")
+_ALWAYS = ("slices", "earlier_models", "samples")
 _NO_SECTION = "content"
 
 

@@ -1,0 +1,99 @@
+"""Results of the models of earlier spans: the newest of each span, of this pipeline alone."""
+
+import dataclasses
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.components.example_gen import spans
+from stagecraft.components.report import earlier_models
+from stagecraft.components.report.pages import page
+from stagecraft.components.report.report_data import SpanResult
+
+Event = metadata_store_pb2.Event
+
+
+class Store:
+    """A store with evaluations; the numbers of a span may be evaluated several times."""
+
+    def __init__(self, folder):
+        config = metadata_store_pb2.ConnectionConfig()
+        config.fake_database.SetInParent()
+        self.store = metadata_store.MetadataStore(config)
+        self._folder = folder
+        put = self.store.put_artifact_type
+        self._types = {
+            name: put(metadata_store_pb2.ArtifactType(name=name))
+            for name in ("Examples", "ModelEvaluation")
+        }
+        kind = metadata_store_pb2.ExecutionType(name="Evaluator")
+        self._execution = self.store.put_execution_type(kind)
+        pipeline = metadata_store_pb2.ContextType(name="pipeline")
+        self._pipeline = self.store.put_context_type(pipeline)
+
+    def evaluate(self, span: int | None, pipeline: str = "flats") -> int:
+        """The ID of an evaluation of a model on a span."""
+        examples = metadata_store_pb2.Artifact(type_id=self._types["Examples"])
+        if span is not None:
+            examples.custom_properties[spans.SPAN].int_value = span
+            examples.custom_properties[spans.NAME].string_value = f"day {span}"
+        [examples.id] = self.store.put_artifacts([examples])
+        number = len(list(self._folder.iterdir()))
+        (self._folder / str(number)).mkdir()
+        made = metadata_store_pb2.Artifact(
+            type_id=self._types["ModelEvaluation"], uri=str(self._folder / str(number))
+        )
+        execution = metadata_store_pb2.Execution(type_id=self._execution)
+        context = metadata_store_pb2.Context(type_id=self._pipeline, name=pipeline)
+        events = [(examples, Event(type=Event.INPUT)), (made, Event(type=Event.OUTPUT))]
+        _, (_, made_id), _ = self.store.put_execution(
+            execution, events, [context], reuse_context_if_already_exist=True
+        )
+        return int(made_id)
+
+
+@dataclasses.dataclass
+class Found:
+    metrics: dict[str, float]
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        earlier_models, "read_evaluation", lambda uri: Found({"mae": float(uri.rsplit("/")[-1])})
+    )
+    return Store(tmp_path)
+
+
+def test_the_newest_of_each_span_in_order_of_spans(store):
+    for span in (1, 3, 2, None):
+        store.evaluate(span)
+    store.evaluate(1, "others")
+    last = store.evaluate(3)
+    assert earlier_models.of_store(store.store, last) == [
+        SpanResult("day 1", {"mae": 0.0}),
+        SpanResult("day 2", {"mae": 2.0}),
+        SpanResult("day 3", {"mae": 5.0}),
+    ]
+
+
+def test_no_more_spans_than_a_curve_shows(store, monkeypatch):
+    monkeypatch.setattr(earlier_models, "MOST", 2)
+    for span in (1, 2, 3):
+        last = store.evaluate(span)
+    assert [each.span for each in earlier_models.of_store(store.store, last)] == ["day 2", "day 3"]
+
+
+def test_without_a_store_there_is_nothing():
+    assert earlier_models.read("", 1) == []
+
+
+def test_the_page_has_a_curve_and_a_table(one_device):
+    models = [SpanResult(f"day {day}", {"accuracy": 0.5 + day / 10}) for day in (1, 2)]
+    models.append(SpanResult("day 3", {}))
+    text = page.render(dataclasses.replace(one_device, earlier_models=models))
+    assert '<section id="earlier_models"' in text
+    assert "day 1" in text and "60.0" in text
+    alone = page.render(dataclasses.replace(one_device, earlier_models=models[:1]))
+    assert '<section id="earlier_models"' not in alone
