@@ -6,9 +6,9 @@ semicolons, tabs or bars, whichever gives the header most columns. Imports nothi
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
+import io
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
@@ -33,8 +33,8 @@ _OTHERS = {
 """First bytes -> the kind of a file, and what works."""
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_LONGEST_HEADER = 1 << 20
-"""Characters."""
+_LONGEST_HEADER = 100
+"""Lines."""
 
 csv.field_size_limit(1 << 27)  # of the whole process
 
@@ -72,7 +72,7 @@ def read(stream: IO[bytes], path: str) -> Rows:
     first = next(lines, "")
     while _is_open(first, DELIMITERS):  # a line break in a name
         more = next(lines, "")
-        if not more or len(first) > _LONGEST_HEADER:
+        if not more or lines.number > _LONGEST_HEADER:
             raise _odd_quotes(path, 1)
         first += more
     if not first.strip():
@@ -88,17 +88,18 @@ def read(stream: IO[bytes], path: str) -> Rows:
 
 
 def _is_open(row: str, delimiters: Iterable[str]) -> bool:
-    """Whether a cell of a row begins with a quote that nothing closes, by each delimiter.
+    """Whether a cell of a row begins with a quote that nothing closes, by any delimiter.
 
     A row of one line has such a cell only if its number of quotes is odd.
     """
     if row.count('"') % 2 == 0 and "\n" not in row[:-1]:
         return False
-    for delimiter in delimiters:
-        with contextlib.suppress(csv.Error):
-            next(csv.reader([row], delimiter=delimiter, strict=True))
-            return False
-    return True
+    try:
+        for each in delimiters:
+            list(csv.reader(io.StringIO(row, newline=""), delimiter=each, strict=True))
+    except csv.Error:
+        return True
+    return False
 
 
 class _Lines:
