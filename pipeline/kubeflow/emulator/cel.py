@@ -337,7 +337,9 @@ class _Parser:
             _needs(f"{name}()", part, *allowed)
         return self._applied(kind, compute, *parts)
 
-    def _lacks(self, what: str, known: str = "") -> UserError:
+    def _lacks(
+        self, what: str, known: str = "comparisons, logic, arithmetic and lists"
+    ) -> UserError:
         return UserError(
             f"The emulator does not know {what} of CEL: {self._text}",
             value=self._text,
