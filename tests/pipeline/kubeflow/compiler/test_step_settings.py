@@ -76,7 +76,7 @@ def test_a_step_without_beam_gets_none(tmp_path: pathlib.Path) -> None:
 
 def test_the_entrypoint_passes_both_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(run, "run", lambda *args: seen.append(args[-1]))
+    monkeypatch.setattr(run, "run", lambda *args, **_: seen.append(args[-1]))
     for module, name in (
         (preemption, "handle_sigterm"), (step_log, "configure"), (redacted_log, "install"),
     ):  # fmt: skip
