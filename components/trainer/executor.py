@@ -34,11 +34,11 @@ from stagecraft.components.metadata import manifest, outputs, run_metadata
 from stagecraft.components.object_store.permanent_uris import permanent_uri
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.models.initial_weights.loading import note_weights
 from stagecraft.trainer_module.models.initial_weights.source import TRAINING_STATE
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
-from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 Artifacts = dict[str, list[types.Artifact]]
 

@@ -115,10 +115,12 @@ def on_this_machine(folder: pathlib.Path) -> dict[str, dict[float, float]]:
     code, told = local(folder, DAYS[8], DAYS[9])
     assert code == 0
     models = {}
-    for each in [*good, *told["spans"]]:
-        models[each["span"]["name"]] = answers(pathlib.Path(each["pushed"]))
-        record = json.loads((pathlib.Path(each["model_run"]) / "record.json").read_text())
-        check_record(each["span"]["name"], record)
+    runs = (folder / "out/pipeline_root/Trainer/model_run").iterdir()
+    trainings = sorted(runs, key=lambda path: int(path.name))
+    for each, training in zip([*good, *told["spans"]], trainings, strict=True):
+        day = each["span"]["name"]
+        models[day] = answers(pathlib.Path(each["pushed"]))
+        check_record(day, json.loads((training / "record.json").read_text()))
     return models
 
 

@@ -22,7 +22,7 @@ from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import meaning, source
-from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.models.initial_weights.loading import Loaded, note_weights
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
@@ -30,7 +30,6 @@ from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import views
-from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 _CHECKED = 4
 """Examples for the checks of a loss and of views."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from stagecraft.common.errors import UserError
@@ -70,33 +70,40 @@ def read(stream: IO[bytes], path: str) -> Rows:
         stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
     lines = _Lines(stream, path)
     first = next(lines, "")
-    while _is_open(first, DELIMITERS):  # a line break in a name
+    names, delimiter = _names(first, path)
+    while _is_open(first, delimiter):  # a line break in a name
         more = next(lines, "")
         if not more or lines.number > _LONGEST_HEADER:
             raise _odd_quotes(path, 1)
         first += more
+        names, delimiter = _names(first, path)
     if not first.strip():
         raise _refused(path, "has no header", "a first line with the names of the columns")
-    try:
-        headers = [next(csv.reader([first], delimiter=each)) for each in DELIMITERS]
-    except csv.Error as error:
-        use = "line ends of Unix or Windows"
-        raise _refused(path, f"has a header that cannot be read: {error}", use) from error
-    names = max(headers, key=len)  # of equally long ones, the first
-    delimiter = DELIMITERS[headers.index(names)]
     return Rows(names, _rows(lines, delimiter, len(names), path))
 
 
-def _is_open(row: str, delimiters: Iterable[str]) -> bool:
-    """Whether a cell of a row begins with a quote that nothing closes, by any delimiter.
+def _names(header: str, path: str) -> tuple[list[str], str]:
+    """The names in a header, and the delimiter that makes the most of them, or the first such."""
+    if "\r" in header.replace("\r\n", ""):
+        use = "line ends of Unix or Windows"
+        raise _refused(path, "has a carriage return without a line feed in its header", use)
+    found = {
+        each: next(csv.reader(io.StringIO(header, newline=""), delimiter=each), [])
+        for each in DELIMITERS
+    }
+    delimiter = max(found, key=lambda each: len(found[each]))
+    return found[delimiter], delimiter
+
+
+def _is_open(row: str, delimiter: str) -> bool:
+    """Whether a cell of a row begins with a quote that nothing closes.
 
     A row of one line has such a cell only if its number of quotes is odd.
     """
     if row.count('"') % 2 == 0 and "\n" not in row[:-1]:
         return False
     try:
-        for each in delimiters:
-            list(csv.reader(io.StringIO(row, newline=""), delimiter=each, strict=True))
+        list(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
     except csv.Error:
         return True
     return False

@@ -29,7 +29,6 @@ from stagecraft.trainer_module.models.initial_weights.source import (
     Kind,
 )
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training.monitoring.progress import note_weights
 
 _NAMED = 6
 """Number of names of each kind in a message."""
@@ -37,6 +36,7 @@ _NAMED = 6
 Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
+_progress = logging.getLogger("stagecraft.progress")
 
 
 class Loaded(NamedTuple):
@@ -156,6 +156,11 @@ def read(
     if transform is not None:
         note_weights(note)
     return values, loaded
+
+
+def note_weights(note: str) -> None:
+    """Tells people a sentence about the weights that a training starts with."""
+    _progress.info("%s", note, extra={"progress": {"phase": "weights", "note": note}})
 
 
 def _cast(path: pathlib.Path, variable: keras.Variable, value: np.ndarray) -> np.ndarray:

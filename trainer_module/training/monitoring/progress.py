@@ -19,11 +19,6 @@ TRAIN, EXPORT = "train", "export"
 _progress = logging.getLogger("stagecraft.progress")
 
 
-def note_weights(note: str) -> None:
-    """Tells people a sentence about the weights that a training starts with."""
-    _progress.info("%s", note, extra={"progress": {"phase": "weights", "note": note}})
-
-
 class Reporter:
     """Writes scalars to ``folder/train`` and ``folder/val``, TensorBoard's layout."""
 

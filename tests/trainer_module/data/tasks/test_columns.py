@@ -171,7 +171,7 @@ def test_decimal_numbers_are_crossed_if_they_are_whole():
         crossed.result("c", {"a": tf.constant([0.4]), "b": tf.constant(["x"])})
     checks = [*crossed.value_checks("c")]
     assert [each.feature for each in checks] == ["a", "b"]
-    assert checks[0].setting == "task.args.features.c.keys"
+    assert checks[0].setting.endswith(".keys")
     assert checks[0].accepts(tf.constant([1.0, 0.4])).numpy().tolist() == [True, False]
     assert checks[0].accepts(tf.constant(["0.4"])).numpy().tolist() == [True]
 
