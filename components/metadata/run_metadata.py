@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ml_metadata
+from google.protobuf import struct_pb2
 from ml_metadata.proto import metadata_store_pb2
 
 from stagecraft.components.metadata import file
@@ -16,6 +17,10 @@ from stagecraft.components.metadata import file
 Properties = dict[str, Any]
 _RUN = "pipeline_run"  # TFX's type of a run's context
 _NOTE = "stagecraft_"  # prefix of custom properties of this context, which TFX does not change
+
+
+_ONE_VALUE = "__value__"
+"""Key of a struct's only value (``_JSON_SINGLE_VALUE_KEY`` of ``tfx.types.artifact``)."""
 
 
 class Notes(NamedTuple):
@@ -157,8 +162,17 @@ def node_of(store: ml_metadata.MetadataStore, execution_id: int) -> str:
 
 
 def values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
-    """Properties of an execution or an artifact as plain Python values."""
-    return {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
+    """Properties of an execution or an artifact as plain Python values.
+
+    On Kubeflow, TFX makes a struct with one value of each, and a float of each number.
+    """
+    found = {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
+    return {
+        name: value[_ONE_VALUE]
+        if isinstance(value, struct_pb2.Struct) and _ONE_VALUE in value
+        else value
+        for name, value in found.items()
+    }
 
 
 def _is_output(event: metadata_store_pb2.Event) -> bool:

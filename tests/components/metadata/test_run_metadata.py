@@ -1,0 +1,15 @@
+"""Properties of artifacts as ML Metadata and Kubeflow keep them."""
+
+from tfx.types import standard_artifacts
+
+from stagecraft.components.metadata import run_metadata
+
+
+def test_values_of_both_kinds():
+    examples = standard_artifacts.Examples()
+    examples.set_int_custom_property("version", 2)
+    examples.set_json_value_custom_property("span", 20758)
+    examples.set_json_value_custom_property("shares", {"train": 0.8})
+    found = run_metadata.values(examples.mlmd_artifact.custom_properties)
+    assert (found["version"], found["span"]) == (2, 20758)
+    assert dict(found["shares"]) == {"train": 0.8}
