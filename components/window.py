@@ -72,7 +72,7 @@ class SpanWindow(ResolverStrategy):
 
 
 def _properties(artifact: types.Artifact) -> Properties:
-    return run_metadata.values(artifact.mlmd_artifact.custom_properties)
+    return run_metadata.of_artifact(artifact.mlmd_artifact)
 
 
 def _inputs_of_producers(store: MetadataStore, outputs: Iterable[types.Artifact]) -> set[int]:

@@ -161,6 +161,14 @@ def node_of(store: ml_metadata.MetadataStore, execution_id: int) -> str:
     return ""
 
 
+def of_artifact(artifact: metadata_store_pb2.Artifact) -> Properties:
+    """All properties of an artifact as plain Python values.
+
+    On Kubeflow, TFX moves custom properties to those of the same name that the type declares.
+    """
+    return values(artifact.properties) | values(artifact.custom_properties)
+
+
 def values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
     """Properties of an execution or an artifact as plain Python values.
 

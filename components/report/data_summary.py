@@ -75,7 +75,7 @@ def read(
         features=_features(artifacts["statistics"]) if "statistics" in artifacts else [],
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
-        span=spans.words(spans.told(run_metadata.values(examples.mlmd_artifact.custom_properties))),
+        span=spans.words(spans.told(run_metadata.of_artifact(examples.mlmd_artifact))),
         unseen=artifacts["anomalies"].get_string_custom_property(UNSEEN)
         if "anomalies" in artifacts
         else "",

@@ -42,7 +42,7 @@ def of_store(store: MetadataStore, evaluation_id: int) -> list[SpanResult]:
                 store, artifact.id, standard_artifacts.Examples.TYPE_NAME
             )
             for examples in store.get_artifacts_by_id(read_from):
-                told = run_metadata.values(examples.custom_properties)
+                told = run_metadata.of_artifact(examples)
                 if spans.NAME in told and fileio.exists(artifact.uri):
                     latest.setdefault(int(told[spans.SPAN]), (str(told[spans.NAME]), artifact.uri))
             if len(latest) == MOST:

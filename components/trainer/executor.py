@@ -117,8 +117,8 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
-            given = (each.mlmd_artifact.custom_properties for each in input_dict["examples"])
-            if read := spans.told_of(map(run_metadata.values, given)):
+            given = (each.mlmd_artifact for each in input_dict["examples"])
+            if read := spans.told_of(map(run_metadata.of_artifact, given)):
                 record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)

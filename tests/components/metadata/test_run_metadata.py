@@ -10,6 +10,10 @@ def test_values_of_both_kinds():
     examples.set_int_custom_property("version", 2)
     examples.set_json_value_custom_property("span", 20758)
     examples.set_json_value_custom_property("shares", {"train": 0.8})
-    found = run_metadata.values(examples.mlmd_artifact.custom_properties)
+    examples.span = 3
+    examples.version = 1
+    found = run_metadata.of_artifact(examples.mlmd_artifact)
     assert (found["version"], found["span"]) == (2, 20758)
+    del examples.mlmd_artifact.custom_properties["span"]
+    assert run_metadata.of_artifact(examples.mlmd_artifact)["span"] == 3
     assert dict(found["shares"]) == {"train": 0.8}
