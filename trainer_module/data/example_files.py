@@ -17,8 +17,12 @@ _FRAME_BYTES = 8 + 4 + 4
 
 
 def expand(files: Sequence[str]) -> list[str]:
-    """The files that match paths and patterns (``folder/*``), sorted by name; at least one."""
-    paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
+    """The files that match paths and patterns (``folder/*``); at least one.
+
+    Those of a pattern are sorted by name. The patterns keep their order: the folders of several
+    spans have other names on each runner.
+    """
+    paths = [path for pattern in files for path in sorted(tf.io.gfile.glob(pattern))]
     if not paths:
         names = ", ".join(files)
         problem = f"{names}: no such file" if names else "no files: expected paths or patterns"
