@@ -165,7 +165,7 @@ def _found(input_dict: Artifacts) -> dict[str, Any] | None:
 
 
 def _start(settings: TrainingSettings, models: Sequence[types.Artifact]) -> record.Start | None:
-    """What the record says of the model that a training continues; also told to people."""
+    """The record of the model that a training continues, which people also see; None: none."""
     if settings.train.base_model is None:
         return None
     uri = permanent_uri(models[0].uri) if models else None

@@ -234,7 +234,7 @@ class DataSettings(Settings):
         return "folder" if self._image_folder(task) else "cifar"
 
     def _image_folder(self, task: Task) -> Literal["classes", "masks"] | None:
-        """What a local folder of image files has besides them."""
+        """Kind of the labels of a local folder of image files; None: it is no such folder."""
         if self.source in (SAMPLE_SOURCE, DOWNLOAD) or self.example_gen is not None:
             return None
         if task.is_table:  # its columns may have the names of pictures

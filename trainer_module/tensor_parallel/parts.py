@@ -121,12 +121,9 @@ class SlicesRule(ShardRule):
     Weights that are not sliced are copied. The random layers inside draw for the whole layer.
     """
 
-    sliced: Mapping[str, int] = {}
-    """Argument -> the axis that shards divide. Other tensors of floats are copied, but masks."""
-
-    def sizes(self, call: LayerCall, way: Way) -> Sequence[int]:
-        """Lengths of the slices of ``sliced`` arguments."""
-        raise NotImplementedError
+    def argument(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
+        """A tensor of floats, but no mask, for each shard: here, copies."""
+        return call.group.copies(call.arguments[name])
 
     def changes(self, layer: Any, way: Way, shard: int) -> list[tuple[Any, Mapping[str, Any]]]:
         """Layers, and attributes that they have while a shard calls the layer."""
@@ -148,7 +145,7 @@ class SlicesRule(ShardRule):
         """Calls the layer for each shard."""
         group, layer, given = call.group, call.layer, call.arguments
         names = [name for name, value in given.items() if _is_stream(name, value)]
-        streams = [self._stream(call, way, name) for name in names]
+        streams = [self.argument(call, way, name) for name in names]
         weights = [name for name, each in call.variables.items() if "float" in each.dtype]
         streams += [self._weight(call, way, name) for name in weights]
         state = {
@@ -184,12 +181,6 @@ class SlicesRule(ShardRule):
         ]
         rest = iter(whole)
         return tf.nest.map_structure(lambda is_there: next(rest) if is_there else None, form[0])
-
-    def _stream(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
-        tensor = call.arguments[name]
-        if name in self.sliced:
-            return call.group.slices(tensor, self.sizes(call, way), self.sliced[name])
-        return call.group.copies(tensor)
 
     def _weight(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
         if name in way.splits:

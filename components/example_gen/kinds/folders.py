@@ -282,7 +282,7 @@ class Source(image_files.Source):
     path: str
 
     def names(self) -> Iterable[str]:
-        """Those of all classes."""
+        """Names of the files of all classes."""
         return listing(self.path).names
 
     def in_common(self) -> str:

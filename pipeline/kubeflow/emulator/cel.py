@@ -497,7 +497,7 @@ def _to_bool(value: Any) -> bool:
 
 
 def _to_string(value: Any) -> str:
-    """As cel-go: of a double, ``strconv.FormatFloat(value, 'g', -1, 64)``."""
+    """Text of a value; of a double, that of Go's ``strconv.FormatFloat(value, 'g', -1, 64)``."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool):

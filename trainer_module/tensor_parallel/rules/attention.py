@@ -70,7 +70,6 @@ class AttentionRule(SlicesRule):
             )
         ),
     )
-    sliced = {"alibi": 1, "position_bias": 1}
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Fewer heads of keys and values than shards, unless it is one; adapters, and the like."""
@@ -113,9 +112,12 @@ class AttentionRule(SlicesRule):
             tf.nest.flatten(outputs)[0]._keras_mask = mask
         return outputs
 
-    def sizes(self, call: LayerCall, way: Way) -> Sequence[int]:
-        """Biases of the scores have an axis of heads."""
-        return _heads(call.layer, call.group.count).queries
+    def argument(self, call: LayerCall, way: Way, name: str) -> Sequence[tf.Tensor]:
+        """Slices of biases of the scores, whose axis 1 is that of the heads; else copies."""
+        if name not in ("alibi", "position_bias"):
+            return super().argument(call, way, name)
+        heads = _heads(call.layer, call.group.count).queries
+        return call.group.slices(call.arguments[name], heads, 1)
 
     def changes(self, layer: Any, way: Way, shard: int) -> list[tuple[Any, Mapping[str, Any]]]:
         """The numbers of a shard's heads, and what follows from them."""

@@ -56,7 +56,7 @@ class Segmentation(Task):
         return {"input_shape": shape, "num_classes": self._classes}
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
-        """That of the picture, and ``num_classes``."""
+        """Configuration of the picture, and ``num_classes``."""
         from stagecraft.trainer_module.data import labels
 
         return {**labels.picture(schema_path).config(), "num_classes": self._classes}
