@@ -25,7 +25,8 @@ MOST = {"Albert": 0.55, "Bloom": 0.57, "DebertaV3": 0.54, "Gemma": 0.55, "Robert
 small models."""
 
 LAST_OF_PAIR = re.compile(
-    "(feedforward_output_dense|ffw_linear|4h_to_h|layer_[01]/output_projector|mlp/dense_2)$"
+    "(feedforward_output_dense|mlp_output_dense|ffw_linear|4h_to_h|layer_[01]/output_projector|"
+    "mlp/dense_2)$"
 )
 
 
