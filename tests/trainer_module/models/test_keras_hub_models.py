@@ -260,7 +260,7 @@ class TestWithKerasHub:
         assert value is None or raised.value.value == value
         assert suggestion is None or raised.value.suggestion == suggestion
 
-    def test_a_base_class_without_sizes_suggests_a_class_that_takes_them(self):
+    def test_a_base_class_without_sizes_suggests_a_class_that_takes_them(self, bert):
         with pytest.raises(SettingError) as raised:
             assembled("TextClassifier")
         assert raised.value.setting == "train.model_args"
