@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,15 @@ def data_option(command: Decorated) -> Decorated:
         "(a path, or a gs://, s3:// or minio:// URI) or a text file; the generated sample; or the "
         "published archive. Default: data.source of the config.",
     )(command)
+
+
+output_option = click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    metavar="DIR",
+    help="The folder for everything that a run writes. Default: runs/NAME, where NAME is the name "
+    "of the pipeline.",
+)
 
 
 json_option = click.option(

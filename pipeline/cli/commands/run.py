@@ -42,13 +42,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
 )
 @options.settings_options
 @options.data_option
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=pathlib.Path),
-    metavar="DIR",
-    help="The folder for everything that the run writes. Default: runs/NAME, where NAME is the "
-    "name of the pipeline.",
-)
+@options.output_option
 @click.option(
     "--runner",
     type=click.Choice(["local", "beam"]),

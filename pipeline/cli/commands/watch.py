@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command, quiet=False, short_help="Wait for new spans of data, and run each.")
 @options.settings_options
 @options.data_option
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=pathlib.Path),
-    metavar="DIR",
-    help="The folder for everything that the runs write. Default: runs/NAME, where NAME is the "
-    "name of the pipeline.",
-)
+@options.output_option
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),

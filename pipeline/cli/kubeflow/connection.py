@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stagecraft.pipeline.cli.options import Decorated
+from stagecraft.pipeline.cli.options import Decorated, not_empty
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api
@@ -95,6 +95,29 @@ def _connect(fields: dict[str, Any], context: str | None) -> Api:
     from stagecraft.pipeline.kubeflow.client.api import Api
 
     return Api(connection)
+
+
+def run_options(command: Decorated) -> Decorated:
+    """Adds ``--experiment``, ``--pipeline-root`` and ``--service-account``."""
+    added = (
+        click.option(
+            "--experiment",
+            callback=not_empty,
+            help="The experiment of a run. Default: the name of the pipeline.",
+        ),
+        click.option(
+            "--pipeline-root",
+            metavar="ADDRESS",
+            help="The root URI of the outputs. Default: the root of the pipeline.",
+        ),
+        click.option(
+            "--service-account",
+            help="The service account of the pods. Default: the server chooses.",
+        ),
+    )
+    for option in reversed(added):
+        command = option(command)
+    return command
 
 
 def links(api: Api, path: str) -> list[tuple[str, str]]:

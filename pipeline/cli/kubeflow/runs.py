@@ -9,7 +9,7 @@ import click
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.command import Group
-from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links, run_options
 from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.pipeline.cli.terminal.wording import day, duration, optional_time
@@ -46,20 +46,7 @@ def runs() -> None:
     help="If the experiment has a run of this --name and version that did not fail and was not "
     "stopped, do not start another.",
 )
-@click.option(
-    "--experiment",
-    callback=not_empty,
-    help="The experiment of the run. Default: the name of the pipeline.",
-)
-@click.option(
-    "--pipeline-root",
-    metavar="ADDRESS",
-    help="The root URI of the outputs. Default: the root of the pipeline.",
-)
-@click.option(
-    "--service-account",
-    help="The service account of the pods. Default: the server chooses.",
-)
+@run_options
 @click.option("--watch", "watches", is_flag=True, help="Show the run until it ends.")
 @connection_options
 def create(

@@ -8,7 +8,7 @@ import click
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli.command import Group
-from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links, run_options
 from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.pipeline.cli.terminal.wording import day, duration, optional_time
@@ -71,20 +71,7 @@ def schedule() -> None:
     help="Also start a run for each time that passed while the schedule was paused. Without this "
     "option, only the last of them.",
 )
-@click.option(
-    "--experiment",
-    callback=not_empty,
-    help="The experiment of the runs. Default: the name of the pipeline.",
-)
-@click.option(
-    "--pipeline-root",
-    metavar="ADDRESS",
-    help="The root URI of the outputs. Default: the root of the pipeline.",
-)
-@click.option(
-    "--service-account",
-    help="The service account of the pods. Default: the server chooses.",
-)
+@run_options
 @connection_options
 def create(
     api: Api,
