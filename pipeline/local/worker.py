@@ -46,6 +46,8 @@ def main() -> None:
                 _run(spec, end)
         except KeyboardInterrupt:
             end["status"] = "interrupted"
+        except lock.InUseError as error:  # before anything began
+            end.update(status="in use", cause=explain(error))
         except BaseException as error:
             redacted_log.print_traceback(redaction)
             end.update(status="failed", cause=explain(error))
