@@ -104,10 +104,6 @@ class SpanRuns:
         missing = (each for each in range(min(numbers), max(numbers)) if each not in numbers)
         return found, [spans.name_of(each, self.settings.data.source) for each in missing]
 
-    def inputs(self) -> Inputs:
-        """What all spans have in common, now."""
-        return Inputs.of(self.settings)
-
     def completed(self, wanted: Sequence[Span], to_node: str | None = None) -> dict[int, str]:
         """IDs of runs that completed with these settings, files, schema and code, by span.
 
@@ -146,9 +142,10 @@ class SpanRuns:
         store = file.open_store(metadata_db)
         for artifact in rollbacks.newest_pushed(store):
             for context in store.get_contexts_by_artifact(artifact.id):
+                if context.type != "pipeline_run":
+                    continue
                 outputs = RunMetadata(store, context).outputs()
-                read = spans.told_of(map(run_metadata.of_artifact, outputs))
-                if context.type == "pipeline_run" and read:
+                if read := spans.told_of(map(run_metadata.of_artifact, outputs)):
                     return read[-1]
         return {}
 

@@ -67,7 +67,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     metavar="FIRST:LAST",
     help="Run each span of data.source in this range, such as 1:30 or 2026-11-01:2026-11-30, in "
     "order, with a line for each. Spans whose run is complete are left out. Stops at the first "
-    "failure.",
+    "failure. With --to AnomalyGate, it only reads and checks them.",
 )
 @click.option(
     "--fresh",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import shlex
@@ -62,6 +63,10 @@ def test_its_commands_find_the_spans(project, stagecraft, monkeypatch):
 def test_its_months_are_read(project):
     words, (_, *run), _ = commands(project)
     subprocess.run([sys.executable, *words[1:]], cwd=project, check=True)
-    command = [pathlib.Path(sys.executable).with_name("stagecraft"), *run]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [pathlib.Path(sys.executable).with_name("stagecraft"), *run, "--json"]
+    completed = []
+    for _ in range(2):
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        completed.append(["completed_by" in each for each in json.loads(done.stdout)["spans"]])
+    assert completed == [[False, False], [True, True]], "the digests are those of the runs"
