@@ -201,7 +201,7 @@ def find(patterns: Sequence[str], wanted: str = LATEST) -> Span:
         MissingSpanError: there is no such span.
     """
     number = number_of(wanted)
-    for found in _newest_first(patterns, number):
+    for found in newest_first(patterns, number):
         return found
     pattern = patterns[0]
     shown = LATEST if number is None else name_of(number, pattern)
@@ -214,10 +214,7 @@ def every(patterns: Sequence[str]) -> list[Span]:
     Raises:
         SettingError: a pattern is wrong.
     """
-    found: dict[int, Span] = {}
-    for span in _newest_first(patterns, None):
-        found.setdefault(span.number, span)
-    return [found[number] for number in sorted(found)]
+    return [*newest_first(patterns)][::-1]
 
 
 def base(pattern: str) -> str:
@@ -278,22 +275,31 @@ def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
     last = int(read[-1]["span"])
     there = {int(each["span"]): str(each["name"]) for each in read}
     pattern = "{SPAN}" if str(read[-1]["name"]) == str(last) else "{YYYY}"
-    missing = (each for each in range(last - size + 1, last) if each not in there)
+    first = max(last - size + 1, 0)
+    missing = (each for each in range(first, last) if each not in there)
     return Window(tuple(there.values()), tuple(name_of(each, pattern) for each in missing))
 
 
-def _newest_first(patterns: Sequence[str], number: int | None) -> Iterator[Span]:
-    """Spans and versions that exist for all patterns, the newest first."""
+def newest_first(patterns: Sequence[str], number: int | None = None) -> Iterator[Span]:
+    """Spans, each in its newest version, the newest first; looks each up when it is its turn.
+
+    Args:
+        patterns: see :func:`find`.
+        number: only this span.
+
+    Raises:
+        SettingError: a pattern is wrong.
+    """
     for pattern in patterns:
         check(pattern)
     by_pattern = [_listed(pattern, number) for pattern in patterns]
     common = set(by_pattern[0]).intersection(*by_pattern[1:])
-    for key in sorted(common, reverse=True):
-        filled = [texts[key] for texts in by_pattern]
-        paths = [files.glob(text) for text in filled]
-        if all(paths):
-            every_path = tuple(sorted({path for each in paths for path in each}))
-            span, version = key
+    last = None
+    for span, version in sorted(common, reverse=True):
+        filled = [texts[span, version] for texts in by_pattern]
+        paths = [] if span == last else [files.glob(text) for text in filled]
+        if paths and all(paths):
+            last, every_path = span, tuple(sorted({path for each in paths for path in each}))
             name = name_of(span, patterns[0])
             has_version = "{VERSION" in patterns[0]
             yield Span(span, version if has_version else None, tuple(filled), every_path, name)

@@ -45,7 +45,7 @@ class Rollback(NamedTuple):
 def serving_folder(metadata_db: str | os.PathLike[str]) -> str | None:
     """The folder of the newest pushed version: a path or an address; None: there is none."""
     store = file.open_store(metadata_db)
-    for artifact in _pushed(store):
+    for artifact in newest_pushed(store):
         return posixpath.dirname(artifact.custom_properties["pushed_destination"].string_value)
     return None
 
@@ -73,7 +73,7 @@ def _write(metadata_db: str | os.PathLike[str], folder: str, rollback: Rollback)
     paths = {number: posixpath.join(folder, str(number)) for number in rollback[:3]}
     known = {
         artifact.custom_properties["pushed_destination"].string_value: artifact
-        for artifact in reversed(_pushed(store))
+        for artifact in reversed(newest_pushed(store))
     }
     like = known.get(paths[rollback.restored]) or known.get(paths[rollback.replaced])
     if like is None:
@@ -119,7 +119,7 @@ def read(metadata_db: str | os.PathLike[str]) -> list[Rollback]:
     return sorted(found, key=lambda rollback: -rollback.time)
 
 
-def _pushed(store: ml_metadata.MetadataStore) -> list[pb.Artifact]:
+def newest_pushed(store: ml_metadata.MetadataStore) -> list[pb.Artifact]:
     """The artifacts of pushed versions, newest first."""
     artifacts = store.get_artifacts_by_type(_PUSHED_MODEL)
     pushed = [each for each in artifacts if each.custom_properties["pushed"].int_value]

@@ -33,7 +33,8 @@ class Notes(NamedTuple):
     skipped: tuple[str, ...] = ()  # IDs of the nodes that a partial run skips
     command: str = ""  # the command line, without secrets
     settings: str = ""  # YAML of the settings that differ from the default
-    span_state: str = ""  # digest of the span's files, before the first step
+    span_read: str = ""  # digest of what a run depends on up to AnomalyGate, before the first step
+    span_whole: str = ""  # the same of a whole run
 
 
 def write_notes(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:

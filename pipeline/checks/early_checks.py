@@ -12,7 +12,6 @@ from typing import Any
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import spans
-from stagecraft.components.example_gen.archives import files
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.trainer_module import hub, registries
@@ -103,16 +102,6 @@ def span_patterns(data: DataSettings) -> list[str]:
         return [source]
     folders = all(map(os.path.isdir, spans.find([source], data.span).paths))
     return [os.path.join(source, each) for each in patterns or ["*"]] if folders else [source]
-
-
-def span_state(data: DataSettings) -> str:
-    """The state of the span to read; empty without spans, or if they are on no local disk."""
-    if not data.has_spans or files.is_remote(data.source):
-        return ""
-    try:
-        return spans.find(span_patterns(data), data.span).state()
-    except spans.MissingSpanError:  # a partial run may read other data
-        return ""
 
 
 def check_columns(settings: PipelineSettings, source: str) -> None:

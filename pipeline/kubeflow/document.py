@@ -13,6 +13,7 @@ import yaml
 from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.settings import LARGEST, Settings
+from stagecraft.components.example_gen import spans
 from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
@@ -142,6 +143,8 @@ class Document(NamedTuple):
                     raise SettingError("--parameter", shown, f"is not {WORDS[kind]}")
                 if isinstance(arguments[name], str):
                     _refuse_secret(name, arguments[name])
+                    if name == "data_span":  # of the pipelines that compile_pipeline writes
+                        spans.number_of(arguments[name], "--parameter")
             elif "defaultValue" in definition:
                 arguments[name] = definition["defaultValue"]
             elif not definition.get("isOptional"):

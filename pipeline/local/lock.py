@@ -17,6 +17,20 @@ from stagecraft.trainer_module.processes.process import is_running
 _NAMING_SECONDS = 5.0
 """Seconds that a new holder may take to write its process ID over its predecessor's."""
 
+
+class InUseError(UserError):
+    """Another process holds the folder."""
+
+    def __init__(self, folder: pathlib.Path, owner: str):
+        """``owner``: its process ID."""
+        super().__init__(
+            f"{folder} is in use by another run (process {owner}); wait for it to end, or use "
+            "another --output",
+            setting="--output",
+            value=str(folder),
+        )
+
+
 _held: set[pathlib.Path] = set()  # by this process, which may hold a folder twice
 
 
@@ -40,11 +54,11 @@ def check(folder: pathlib.Path) -> None:
     """Refuses a folder that another process holds, as :func:`held` does; does not take the lock.
 
     Raises:
-        UserError: as said.
+        InUseError: as said.
     """
     holder = None if folder.resolve() in _held else _holder(folder)
     if holder is not None:
-        raise _in_use(folder.resolve(), holder[0])
+        raise InUseError(folder.resolve(), holder[0])
 
 
 def held_since(folder: pathlib.Path) -> float | None:
@@ -72,15 +86,6 @@ def _holder(folder: pathlib.Path) -> tuple[str, float] | None:
     return None
 
 
-def _in_use(folder: pathlib.Path, owner: str) -> UserError:
-    return UserError(
-        f"{folder} is in use by another run (process {owner}); wait for it to end, or use "
-        "another --output",
-        setting="--output",
-        value=str(folder),
-    )
-
-
 def _acquire(folder: pathlib.Path) -> int:
     path = folder / ".lock"
     try:
@@ -93,7 +98,7 @@ def _acquire(folder: pathlib.Path) -> int:
     except BlockingIOError:
         owner = _owner(descriptor)
         os.close(descriptor)
-        raise _in_use(folder, owner) from None
+        raise InUseError(folder, owner) from None
     except OSError as error:  # a file system without locks
         logging.getLogger(__name__).warning("%s: not locked: %s", path, error)
         return descriptor

@@ -23,6 +23,7 @@ from stagecraft.components.metadata.run import Run
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
 from stagecraft.pipeline.local.cause import explain
+from stagecraft.pipeline.local.span_states import SpanStates
 from stagecraft.pipeline.local.sweep import sweep
 
 
@@ -36,8 +37,8 @@ class _Runner:
     settings: str = ""
     """YAML of the settings that differ from the defaults, for the report."""
 
-    span_state: str = ""
-    """:meth:`Span.state` of the span to read; empty if the data have no spans."""
+    span_states: SpanStates = SpanStates()
+    """Of the span to read; empty if the data have no spans."""
 
     def run_with_ir(
         self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
@@ -80,7 +81,7 @@ class _Runner:
                 tuple(skipped),
                 self.command,
                 self.settings,
-                self.span_state,
+                *self.span_states,
             )
             run_metadata.write_notes(handle.store, self.last_run.run_id, notes)
 

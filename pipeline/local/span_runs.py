@@ -1,14 +1,15 @@
 """Runs of one pipeline for several spans, one after the other, each in a process of its own.
 
 Memory does not grow with the number of spans. A span whose run is complete is not run again: the
-notes of a run in ML Metadata have its settings, and the state of the files that it read.
+notes of a run in ML Metadata have its settings, and the states of what it read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 import yaml
@@ -17,11 +18,12 @@ from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.spans import MissingSpanError, Span
-from stagecraft.components.metadata import component_runs, file, run_metadata
+from stagecraft.components.metadata import component_runs, file, rollbacks, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.events import Event
+from stagecraft.pipeline.local.span_states import Inputs, SpanStates
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, supervise
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
@@ -58,27 +60,40 @@ class SpanRuns:
         data = self.settings.data.model_copy(update={"span": span.name})
         return self.settings.model_copy(update={"data": data})
 
+    def newest_first(self) -> Iterator[Span]:
+        """All spans that exist, the newest first; looks up the files of each when it is its turn.
+
+        A fixed ``data.span`` does not matter.
+        """
+        data = self.settings.data.model_copy(update={"span": spans.LATEST})
+        try:
+            yield from spans.newest_first(early_checks.span_patterns(data))
+        except MissingSpanError:  # there is none yet
+            return
+
     def every(self) -> list[Span]:
         """All spans that exist, the oldest first."""
-        try:
-            return spans.every(early_checks.span_patterns(self.settings.data))
-        except MissingSpanError:  # there is none yet
-            return []
+        return [*self.newest_first()][::-1]
 
     def between(self, text: str) -> tuple[list[Span], list[str]]:
         """The spans of a range that exist, and the names of those in between that do not.
 
         Args:
-            text: ``FIRST:LAST``, each a number or a date; or one span.
+            text: ``FIRST:LAST``, each a number or a date; or one span. LAST may be ``latest``.
 
         Raises:
-            SettingError: the text is no range.
+            SettingError: the text is no range, or the range ends before it begins.
             MissingSpanError: no span in the range exists.
         """
         first, colon, last = text.partition(":")
         option = "--spans"
-        low = spans.number_of(first, option) or 0
+        low = spans.number_of(first, option)
         high = spans.number_of(last if colon else first, option)  # None: without end
+        use = "FIRST:LAST, each a number or a date, such as 1:30"
+        if low is None:
+            raise SettingError(option, text, "names no first span", use)
+        if high is not None and high < low:
+            raise SettingError(option, text, "ends before it begins", f"{last}:{first}")
         there = self.every()
         found = [
             each for each in there if low <= each.number and (high is None or each.number <= high)
@@ -89,26 +104,67 @@ class SpanRuns:
         missing = (each for each in range(min(numbers), max(numbers)) if each not in numbers)
         return found, [spans.name_of(each, self.settings.data.source) for each in missing]
 
-    def completed(self, span: Span, to_node: str | None = None) -> str | None:
-        """ID of a run that completed with these settings and these files; None: there is none."""
-        metadata_db = layout.metadata_db(self.output)
-        if not metadata_db.exists():
-            return None
-        known, state = nodes.of(self.settings), span.state()
+    def completed(self, wanted: Sequence[Span], to_node: str | None = None) -> dict[int, str]:
+        """IDs of runs that completed with these settings, files, schema and code, by span.
+
+        Spans without such a run are left out. Reads the runs of the output folder once.
+        """
+        known = nodes.of(self.settings)
         is_whole = nodes.between(nodes.TRAINER, known, None, to_node)
         sections = None if is_whole else ("data", "task")
-        wanted = _settings(changes_as_yaml(self.of(span)), sections)
+        settings = _settings(changes_as_yaml(self.settings), sections)
         needed = {each for each in known if nodes.between(each, known, None, to_node)}
-        store = file.open_store(metadata_db)
-        for context in run_metadata.run_contexts(metadata_db):
-            run = RunMetadata(store, context)
-            notes = run.notes
-            if notes.span_state != state or _settings(notes.settings, sections) != wanted:
+        found: dict[int, str] = {}
+        for span, run in self._runs(wanted, is_whole=is_whole):
+            if span in found or _settings(run.notes.settings, sections) != settings:
                 continue
             complete = {each.name for each in component_runs.read(run) if each.state in _COMPLETE}
             if needed <= complete:
-                return str(context.name)
-        return None
+                found[span] = str(run.context.name)
+        return found
+
+    def readable(self, names: Sequence[str]) -> list[str]:
+        """Those of some spans that exist, and that AnomalyGate did not refuse as they are now."""
+        there = [each for each in self.newest_first() if each.name in names]
+        refused = {
+            span
+            for span, run in self._runs(there, is_whole=False)
+            for each in component_runs.read(run)
+            if each.name == GATE and each.state == "failed"
+        }
+        return [each.name for each in reversed(there) if each.number not in refused]
+
+    def pushed(self) -> dict[str, int | str]:
+        """:func:`spans.told` of the span whose model was pushed last; empty: there is none."""
+        metadata_db = layout.metadata_db(self.output)
+        if not metadata_db.exists():
+            return {}
+        store = file.open_store(metadata_db)
+        for artifact in rollbacks.newest_pushed(store):
+            for context in store.get_contexts_by_artifact(artifact.id):
+                if context.type != "pipeline_run":
+                    continue
+                outputs = RunMetadata(store, context).outputs()
+                if read := spans.told_of(map(run_metadata.of_artifact, outputs)):
+                    return read[-1]
+        return {}
+
+    def _runs(self, wanted: Sequence[Span], *, is_whole: bool) -> Iterator[tuple[int, RunMetadata]]:
+        """Runs that read these spans as they are now, the newest first, with their spans."""
+        metadata_db = layout.metadata_db(self.output)
+        if not metadata_db.exists() or not wanted:
+            return
+        inputs = Inputs.of(self.settings)
+        states: dict[str, int] = {}
+        for span in wanted:
+            with contextlib.suppress(FileNotFoundError):  # it vanished, so no run read it as it is
+                states[inputs.states(span).of(whole=is_whole)] = span.number
+        store = file.open_store(metadata_db)
+        for context in run_metadata.run_contexts(metadata_db):
+            run = RunMetadata(store, context)
+            state = SpanStates(run.notes.span_read, run.notes.span_whole).of(whole=is_whole)
+            if state in states:
+                yield states[state], run
 
     def run(
         self,

@@ -34,7 +34,8 @@ class Outcome:
     """How a run ended."""
 
     status: str
-    """``ok``, ``failed``, ``interrupted`` (see ``signal``) or ``died``."""
+    """``ok``, ``failed``, ``interrupted`` (see ``signal``), ``died``, or ``in use``: another run
+    holds the output folder, so this one did not begin."""
 
     cause: str | None = None
     signal: int = 0

@@ -46,6 +46,8 @@ def main() -> None:
                 _run(spec, end)
         except KeyboardInterrupt:
             end["status"] = "interrupted"
+        except lock.InUseError as error:  # before anything began
+            end.update(status="in use", cause=explain(error))
         except BaseException as error:
             redacted_log.print_traceback(redaction)
             end.update(status="failed", cause=explain(error))
@@ -64,8 +66,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         import absl.logging
         from tfx.orchestration.pipeline import RunOptions
 
-        from stagecraft.pipeline.checks import early_checks, preflight
-        from stagecraft.pipeline.local import nodes, summary
+        from stagecraft.pipeline.checks import preflight
+        from stagecraft.pipeline.local import nodes, span_states, summary
         from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
         from stagecraft.trainer_module.checkpointing.checkpoints import forget
         from stagecraft.trainer_module.models import registry
@@ -76,7 +78,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     absl.logging.set_verbosity(absl.logging.INFO)
     runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
     runner.command, runner.settings = spec.command, changes_as_yaml(spec.settings)
-    runner.span_state = early_checks.span_state(spec.settings.data)
+    runner.span_states = span_states.of_run(spec.settings)
     options = None
     if spec.from_node or spec.to_node:
         options = RunOptions(

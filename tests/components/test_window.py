@@ -185,3 +185,4 @@ def test_words_name_what_is_missing():
     assert found.names == ("2026-11-26", "2026-11-28")
     assert found.missing == ("2026-11-25", "2026-11-27")
     assert spans.window(read[:1], 1).missing == ()
+    assert spans.window([{"span": 1, "name": "1"}], 3).missing == ("0",), "none is below 0"

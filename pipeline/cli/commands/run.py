@@ -16,11 +16,15 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:
+    from stagecraft.components.example_gen.spans import Span
     from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.local.span_runs import SpanRuns
     from stagecraft.pipeline.local.spec import RunSpec
     from stagecraft.pipeline.local.supervisor import Outcome
     from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.pipeline.settings.overrides import Override
+
+_SHOWN = 10  # missing spans that the screen names
 
 _MAY_BE_SECRET = ("kubeflow", "beam")
 """Sections whose values may hold a password: the command line shows only their names."""
@@ -63,7 +67,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     metavar="FIRST:LAST",
     help="Run each span of data.source in this range, such as 1:30 or 2026-11-01:2026-11-30, in "
     "order, with a line for each. Spans whose run is complete are left out. Stops at the first "
-    "failure.",
+    "failure. With --to AnomalyGate, it only reads and checks them.",
 )
 @click.option(
     "--fresh",
@@ -140,15 +144,20 @@ def run(
         "from_node": from_node,
         "to_node": to_node,
         "fresh": fresh,
+        "span_range": span_range,
+        "require_blessing": require_blessing,
+        "as_json": as_json,
     }
-    settings = options.load_settings(config, asked["overrides"], data)
+    # With --spans, a fixed span does not matter, and may not exist.
+    newest = () if span_range is None else ("data.span=latest",)
+    settings = options.load_settings(config, (*asked["overrides"], *newest), data)
     if span_range is not None:
         _check_alone({"--from": from_node, "--fresh": fresh})
     _check(settings, from_node, to_node, data=span_range is None)
     output = output or pathlib.Path("runs") / settings.name
     check_output(settings, output)
     if span_range is not None:
-        return _run_spans(span_range, asked, settings, output, require_blessing, as_json)
+        return _run_spans(asked, settings, output)
     log = open_log(output)
     log_path = pathlib.Path(log.name)
     console.fields([("output", str(output)), ("log", str(log_path))], stderr=as_json)
@@ -166,7 +175,8 @@ def run(
 
     problem = run_result.failure(state, outcome, require_blessing, _resume_command(asked, state))
     if outcome.status == "ok":
-        lines = run_result.as_fields(settings, state, outcome, seconds, log_path)
+        window = _window(settings, output, asked, outcome)
+        lines = run_result.as_fields(settings, state, outcome, seconds, log_path, window)
         console.fields(lines, stderr=as_json)
     if problem:
         in_log = outcome.status in ("failed", "died")
@@ -190,31 +200,28 @@ def _check_alone(others: dict[str, Any]) -> None:
             )
 
 
-def _run_spans(
-    span_range: str,
-    asked: dict[str, Any],
-    settings: PipelineSettings,
-    output: pathlib.Path,
-    require_blessing: bool,
-    as_json: bool,
-) -> int:
+def _run_spans(asked: dict[str, Any], settings: PipelineSettings, output: pathlib.Path) -> int:
     """Runs the spans of a range that have no complete run yet, until one fails."""
     from stagecraft.pipeline.cli.terminal import span_lines
     from stagecraft.pipeline.local.span_runs import SpanRuns
 
     runs = SpanRuns(settings, output, asked["runner"], asked["to_node"])
     runs.check()
-    found, missing = runs.between(span_range)
+    found, missing = runs.between(asked["span_range"])
+    as_json, last = asked["as_json"], found[-1].name
     console.fields(
-        [("output", str(output)), ("spans", f"{len(found)}, {found[0].name} to {found[-1].name}")],
+        [("output", str(output)), ("spans", f"{len(found)}, {found[0].name} to {last}")],
         stderr=as_json,
     )
     if missing:
-        console.say(f"missing: {', '.join(missing)}", stderr=as_json)
+        more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
+        console.say(f"missing: {', '.join(missing[:_SHOWN])}{more}", stderr=as_json)
+    completed = runs.completed(found, asked["to_node"])
+    _warn_of_older([each for each in found if each.number not in completed], runs, asked)
     ended: list[dict[str, Any]] = []
     code, problem = 0, None
-    for span in found:
-        if done := runs.completed(span, asked["to_node"]):
+    for index, span in enumerate(found):
+        if done := completed.get(span.number):
             console.say(f"{span.name}: complete, run {done.partition('.')[0]}", stderr=as_json)
             ended.append({"span": {"span": span.number, "name": span.name}, "completed_by": done})
             continue
@@ -225,21 +232,61 @@ def _run_spans(
             span,
             log,
             to_node=asked["to_node"],
-            command=run_command(**asked | {"overrides": overrides}),
-            require_blessing=require_blessing,
+            command=run_command(**asked | {"overrides": overrides, "span_range": None}),
+            require_blessing=asked["require_blessing"],
         )
         console.say(line.text, stderr=as_json)
         ended.append(line.fields)
         if line.problem is not None:
-            again = f"{run_command(**asked)} --spans {span.name}:{found[-1].name}"
-            problem = f"stopped at the span {span.name}; log: {log.name}; go on with: {again}"
             interrupted = line.outcome.status == "interrupted"
             code = 128 + line.outcome.signal if interrupted else 1
+            rests = [("go on with", span)]
+            if not interrupted:  # the same span may fail again
+                rests += [("without this span", each) for each in found[index + 1 : index + 2]]
+            ways = [
+                f"{how}: "
+                + run_command(**asked | {"span_range": span_lines.span_range(first.name, last)})
+                for how, first in rests
+            ]
+            problem = "; ".join([f"stopped at the span {span.name}", f"log: {log.name}", *ways])
             console.error(problem)
             break
     if as_json:
         console.say_json({"spans": ended, **({"error": problem} if problem else {})})
     return code
+
+
+def _warn_of_older(due: list[Span], runs: SpanRuns, asked: dict[str, Any]) -> None:
+    """Says that models of older spans take the place of the one that is served."""
+    from stagecraft.pipeline.local import nodes
+    from stagecraft.pipeline.local.span_runs import GATE
+
+    if not due or not nodes.between("Pusher", nodes.of(runs.settings), None, asked["to_node"]):
+        return
+    served = runs.pushed()
+    if served and due[0].number < int(served["span"]):
+        reading = run_command(**asked | {"to_node": GATE})
+        console.warning(
+            f"The model of the span {served['name']} was pushed; models of older spans will be "
+            f"pushed on top of it. To only read the spans: {reading}"
+        )
+
+
+def _window(
+    settings: PipelineSettings, output: pathlib.Path, asked: dict[str, Any], outcome: Outcome
+) -> str:
+    """The window of a run in words; empty without one."""
+    from stagecraft.pipeline.cli.terminal import span_lines
+    from stagecraft.pipeline.local.span_runs import GATE, SpanRuns
+
+    if not outcome.report.get("window"):
+        return ""
+    others = {"from_node": None, "to_node": GATE, "fresh": False, "require_blessing": False}
+    return span_lines.window(
+        SpanRuns(settings, output),
+        outcome.report["window"],
+        lambda these: run_command(**asked | others | {"span_range": these}),
+    )
 
 
 def run_command(
@@ -252,6 +299,9 @@ def run_command(
     from_node: str | None = None,
     to_node: str | None = None,
     fresh: bool = False,
+    span_range: str | None = None,
+    require_blessing: bool = False,
+    as_json: bool = False,
 ) -> str:
     """The command line of a run, with the options that differ from the defaults."""
     words = ["stagecraft", "run"]
@@ -267,9 +317,13 @@ def run_command(
         words += ["--runner", runner]
     if fresh:
         words.append("--fresh")
-    for option, node in (("--from", from_node), ("--to", to_node)):
-        if node:
-            words += [option, node]
+    for option, value in (("--from", from_node), ("--to", to_node), ("--spans", span_range)):
+        if value:
+            words += [option, value]
+    if require_blessing:
+        words.append("--require-blessing")
+    if as_json:
+        words.append("--json")
     return shlex.join(words)
 
 

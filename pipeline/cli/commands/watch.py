@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -20,6 +19,8 @@ from stagecraft.pipeline.cli.terminal import console
 if TYPE_CHECKING:
     from stagecraft.components.example_gen.spans import Span
     from stagecraft.pipeline.local.span_runs import SpanRuns
+    from stagecraft.pipeline.local.span_states import SpanStates
+    from stagecraft.pipeline.settings import PipelineSettings
 
 
 @click.command(cls=Command, quiet=False, short_help="Wait for new spans of data, and run each.")
@@ -53,13 +54,16 @@ def watch(
     the folder every --every seconds. A span counts as complete when two looks in a row find the
     same files, so copy slowly written data to another name, and rename it at the end.
 
-    At the start, the command runs the newest span, unless its run is complete. With data.window, it
-    first reads and checks the older spans of the window that have not been read. After that, it
-    runs each newer span in order, the newest one again if its files change or it gets a new
-    version, and reads new versions of the window's older spans for the next run.
+    If no span has a complete run, the command runs the newest one. Otherwise, also after a pause,
+    it runs all spans in order that are newer than the newest one with a complete run. With
+    data.window, it first reads and checks the older spans of the window that have not been read.
+    Then it waits, and runs each new span. It runs the newest span again if its files, the schema
+    file or your code change. It reads new versions of the window's older spans for the next run.
 
     One run goes on at a time. If another command uses the output folder, this one waits. If a run
-    fails, its span is left out until its files change, and the command goes on with the next span.
+    fails, the command goes on with the next span. It tries the failed one again when its files, the
+    schema file or your code change. data.span in the settings does not matter.
+
     Ctrl-C or SIGTERM stops a current run as in 'stagecraft run', and ends the command.
 
     \b
@@ -72,11 +76,13 @@ def watch(
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.local.span_runs import SpanRuns
 
-    settings = options.load_settings(config, overrides, data)
+    # A fixed span may not exist; the checks look at the newest one.
+    settings = options.load_settings(config, (*overrides, "data.span=latest"), data)
     runs = SpanRuns(settings, output or pathlib.Path("runs") / settings.name)
     runs.check()
     settings.beam.check_files()
     early_checks.check_files(settings)
+    _why_in_use(settings, runs.output)
     last = spans.number_of(until, "--until") if until else None
     console.fields([("output", str(runs.output)), ("spans", settings.data.source)])
     with _signals() as stop:
@@ -108,19 +114,40 @@ def _signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def _why_in_use(settings: PipelineSettings, output: pathlib.Path) -> str | None:
+    """Why the command must wait for another one; None: the output folder is free.
+
+    Raises:
+        UserError: the folder stays unusable, such as that of another pipeline.
+    """
+    from stagecraft.components.metadata.file import MetadataFileError
+    from stagecraft.pipeline.cli.commands.run import check_output
+    from stagecraft.pipeline.local import lock
+
+    try:
+        check_output(settings, output)
+    except lock.InUseError as error:
+        return str(error)
+    except MetadataFileError as error:
+        if error.problem != "locked":
+            raise
+        return str(error)
+    return None
+
+
 class _Watch:
     """The spans that were seen, and those whose run ended."""
 
     def __init__(self, runs: SpanRuns, command: dict[str, Any]):
         self._runs, self._command = runs, command
-        self._seen: dict[int, str] = {}  # states at the last look
-        self._ended: dict[tuple[int, bool], str] = {}  # states of runs, whole or not; also failed
+        self._seen: dict[int, SpanStates] = {}  # at the last look
+        self._ended: set[str] = set()  # states of runs that ended, also of those that failed
         self._newest: int | None = None  # of the spans that had a whole run
         self._said = ""
 
     def follow(self, stop: threading.Event, every: float, last: int | None) -> None:
         """Runs spans until a signal or the end of the run for a span."""
-        self._start()
+        self._newest = max(self._runs.completed(self._runs.every()), default=None)
         while not stop.is_set():
             for span, whole in self._due():
                 if stop.is_set() or not self._run(span, whole=whole):
@@ -131,64 +158,69 @@ class _Watch:
                 return
             stop.wait(every)
 
-    def _start(self) -> None:
-        """Finds the newest span that has a complete run."""
-        for span in reversed(self._runs.every()):
-            if self._runs.completed(span):
-                self._newest = span.number
-                self._ended[span.number, True] = span.state()
-                return
-
     def _due(self) -> list[tuple[Span, bool]]:
         """The spans to run whole, and before them those to read only; unchanged since last time."""
         from stagecraft.pipeline.local.span_runs import GATE
+        from stagecraft.pipeline.local.span_states import Inputs
 
-        there = self._runs.every()
-        newest = self._newest if self._newest is not None else there[-1].number if there else 0
-        window = self._runs.settings.data.window
-        recent = [each for each in there if each.number > newest - window]
-        states = {each.number: each.state() for each in recent}
+        newest, window = self._newest, self._runs.settings.data.window
+        recent: list[Span] = []
+        for span in self._runs.newest_first():
+            newest = span.number if newest is None else newest
+            if span.number <= newest - window:
+                break
+            recent.insert(0, span)
+        inputs = Inputs.of(self._runs.settings)
+        try:
+            states = {each.number: inputs.states(each) for each in recent}
+        except FileNotFoundError:  # it vanished during the look
+            return []
         seen, self._seen = self._seen, states
         due = []
         for span in recent:
-            whole = span.number >= newest
+            whole = newest is None or span.number >= newest
             state = states[span.number]
-            ended = {self._ended.get((span.number, each)) for each in {True, whole}}
-            if seen.get(span.number) != state or state in ended:
+            if seen.get(span.number) != state or state.of(whole=whole) in self._ended:
                 continue
-            if self._runs.completed(span, None if whole else GATE):
-                self._ended[span.number, whole] = state
+            if self._runs.completed([span], None if whole else GATE):
+                self._end(state, whole=whole)
             else:
                 due.append((span, whole))
         return due
 
+    def _end(self, state: SpanStates, *, whole: bool) -> None:
+        self._ended |= {state.read, *([state.whole] if whole else [])}
+
     def _run(self, span: Span, *, whole: bool) -> bool:
         """Runs a span; returns whether the command goes on with the next one at once."""
-        from stagecraft.pipeline.cli.commands.run import check_output, open_log, run_command
+        from stagecraft.pipeline.cli.commands.run import open_log, run_command
         from stagecraft.pipeline.cli.terminal import span_lines
         from stagecraft.pipeline.local.span_runs import GATE
 
         state = self._seen[span.number]
-        try:
-            check_output(self._runs.settings, self._runs.output)
-        except UserError as error:
-            if self._said != str(error):
-                console.say(f"{span.name}: waiting: {error}")
-            self._said = str(error)
-            return False
-        self._said = ""
+        if why := _why_in_use(self._runs.settings, self._runs.output):
+            return self._wait(span, why)
         overrides = (*self._command["overrides"], f"data.span={span.name}")
         to_node = None if whole else GATE
         command = run_command(**self._command | {"overrides": overrides, "to_node": to_node})
         log = open_log(self._runs.output)
         line = span_lines.run(self._runs, span, log, to_node=to_node, command=command)
+        if line.outcome.status == "in use":  # another command was faster
+            return self._wait(span, line.problem or "")
+        self._said = ""
         console.say(line.text if whole else f"{line.text}, for the window")
         if line.outcome.status == "interrupted":
             signal.raise_signal(line.outcome.signal)
             return False
         if line.problem is not None:
             console.say(f"log: {log.name}")
-        self._ended[span.number, whole] = state
+        self._end(state, whole=whole)
         if whole:
             self._newest = max(span.number, self._newest or 0)
         return True
+
+    def _wait(self, span: Span, why: str) -> bool:
+        if self._said != why:
+            console.say(f"{span.name}: waiting: {why}")
+        self._said = why
+        return False

@@ -62,9 +62,10 @@ def schedule() -> None:
 @click.option(
     "--replace",
     is_flag=True,
-    help="If a different schedule has this name, delete it. If it is paused, so is the new one.",
+    help="If a different schedule has this name, delete it, and stop its current run. If it is "
+    "paused, so is the new one.",
 )
-@click.option("--paused", is_flag=True, help="Create the schedule paused.")
+@click.option("--paused", is_flag=True, help="Create the schedule paused. If it exists, pause it.")
 @click.option(
     "--catch-up",
     is_flag=True,
@@ -89,11 +90,11 @@ def create(
 
     A run starts only after the earlier run of the schedule has ended. All runs use the version that
     is the newest now, or --version. After 'pipelines update', run the command again with --replace.
-    If the same schedule exists, nothing happens.
+    If the same schedule exists, it stays.
 
     \b
     stagecraft kubeflow schedule create quickstart --cron "0 6 * * *" --parameter data.span=latest
-    stagecraft kubeflow schedule create quickstart --interval 21600 --name hourly --end 2026-12-31
+    stagecraft kubeflow schedule create quickstart --interval 21600 --name hourly --end 2099-12-31
     """
     from stagecraft.pipeline.kubeflow.client import pipelines, schedules
     from stagecraft.pipeline.kubeflow.client.objects import Trigger
@@ -109,16 +110,16 @@ def create(
     )
     uploaded = pipelines.get(api, pipeline)
     of_pipeline = pipelines.version(api, uploaded, version)
-    created, is_new = schedules.create(
+    created, changed = schedules.create(
         api, uploaded, of_pipeline, name_values(parameters), trigger, **options
     )
     if as_json:
-        console.say_json({**_schedule_fields(api, created), "changed": is_new})
+        console.say_json({**_schedule_fields(api, created), "changed": changed})
         return
     sent = "" if cron in (None, trigger.cron) else " (the first field is the second)"
     console.fields(
         [
-            ("schedule", created.name + ("" if is_new else ", exists already")),
+            ("schedule", created.name + ("" if changed else ", exists already")),
             ("ID", created.id),
             ("state", _state(created)),
             ("when", _when(created.trigger) + sent),

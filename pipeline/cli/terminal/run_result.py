@@ -17,7 +17,6 @@ from stagecraft.components.evaluator.evaluation import (
     number,
     short,
 )
-from stagecraft.components.example_gen import spans
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
@@ -76,14 +75,20 @@ def as_json(
 
 
 def as_fields(
-    settings: PipelineSettings, state: RunState, outcome: Outcome, seconds: float, log: pathlib.Path
+    settings: PipelineSettings,
+    state: RunState,
+    outcome: Outcome,
+    seconds: float,
+    log: pathlib.Path,
+    window: str = "",
 ) -> list[tuple[str, str]]:
-    """Names and values for people; the last one suggests what to do next."""
+    """Names and values for people; the last one suggests what to do next.
+
+    Args:
+        window: the spans of the window, in words.
+    """
     report = outcome.report
-    lines = []
-    if report.get("window"):
-        found = spans.window(report["window"], settings.data.window)
-        lines.append(("window", found.words() + _without(found)))
+    lines = [("window", window)] if window else []
     if report.get("metrics"):
         lines.append(_headline(report["metrics"], report.get("monitor", ACCURACY)))
         lines.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
@@ -111,15 +116,6 @@ def as_fields(
     lines += [("log", str(log)), ("time", _time(seconds, state.start_up_seconds))]
     next_step = _next(settings, state, report)
     return [*lines, ("next", next_step)] if next_step else lines
-
-
-def _without(window: spans.Window) -> str:
-    """How a run can train on a whole window."""
-    if not window.missing:
-        return ""
-    first, last = window.missing[0], window.missing[-1]
-    these = first if first == last else f"{first}:{last}"
-    return f"; to read those that exist: stagecraft run --spans {these} --to AnomalyGate"
 
 
 def _time(seconds: float, start_up: float | None) -> str:

@@ -1,13 +1,17 @@
-"""Runs a span, and describes the run in one line."""
+"""Runs a span, and describes the run in one line; describes the window of a run."""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import ACCURACY, number
+from stagecraft.components.example_gen import spans
+from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.spans import Span
 from stagecraft.pipeline.cli.terminal import run_result
 from stagecraft.pipeline.cli.terminal.run_state import RunState
@@ -56,6 +60,34 @@ def run(
     whole = run_result.as_json(runs.of(span), state, outcome, seconds, runs.output, problem)
     text = f"{span.name}: {problem or _result(outcome)} ({duration(seconds)})"
     return Line(text, outcome, problem, {"span": read, **whole})
+
+
+def window(
+    runs: SpanRuns, read: Sequence[Mapping[str, int | str]], command: Callable[[str], str]
+) -> str:
+    """The spans of the window of a run, and how to read those that are missing.
+
+    Args:
+        read: results of :func:`spans.told`, the newest last.
+        command: makes the command line that reads a range of spans.
+    """
+    size = runs.settings.data.window
+    is_local = not files.is_remote(runs.settings.data.source)
+    if there := runs.every() if is_local else []:  # nothing is missing before the first span
+        size = max(1, min(size, int(read[-1]["span"]) - there[0].number + 1))
+    found = spans.window(read, size)
+    readable = runs.readable(found.missing) if is_local else []
+    if not readable:
+        return found.words()
+    # Up to the next span that does not exist or was refused: the command would stop there.
+    later = found.missing[found.missing.index(readable[0]) :]
+    these = [*itertools.takewhile(readable.__contains__, later)]
+    return f"{found.words()}; to read more: {command(span_range(these[0], these[-1]))}"
+
+
+def span_range(first: str, last: str) -> str:
+    """The value of ``--spans``."""
+    return first if first == last else f"{first}:{last}"
 
 
 def _result(outcome: Outcome) -> str:

@@ -147,11 +147,16 @@ class Schedule(NamedTuple):
     version_id: str | None
     parameters: Json
     no_catchup: bool
+    pipeline_root: str | None
+    """None: the server's."""
+
+    service_account: str
+    """Of the pods; the server fills in its own if the client named none."""
 
     @classmethod
     def of(cls, answer: Any) -> Schedule:
         """Converts kfp's object. One that the server cannot read has no more than an ID."""
-        reference = answer.pipeline_version_reference
+        reference, config = answer.pipeline_version_reference, answer.runtime_config
         cron = answer.trigger.cron_schedule if answer.trigger else None
         periodic = answer.trigger.periodic_schedule if answer.trigger else None
         times = cron or periodic
@@ -169,8 +174,10 @@ class Schedule(NamedTuple):
             answer.experiment_id or "",
             reference.pipeline_id if reference else None,
             reference.pipeline_version_id if reference else None,
-            (answer.runtime_config.parameters if answer.runtime_config else None) or {},
+            (config.parameters if config else None) or {},
             bool(answer.no_catchup),
+            (config.pipeline_root if config else None) or None,
+            answer.service_account or "",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from typing import Any
 
 from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError, UserError
@@ -55,9 +56,10 @@ def create(
     pipeline_root: str | None = None,
     service_account: str | None = None,
 ) -> tuple[Schedule, bool]:
-    """Creates a schedule; returns it, and whether it is new.
+    """Creates a schedule; returns it, and whether anything changed.
 
-    At most one of its runs runs at a time.
+    At most one of its runs runs at a time. If the same schedule exists, it stays; ``paused`` then
+    pauses it.
 
     Args:
         parameters: values as text, by name; others keep their defaults.
@@ -65,21 +67,37 @@ def create(
             function does not, because commands find a schedule by its name.
         experiment: groups runs; default: the pipeline's name.
         catch_up: also start runs for the times that passed while the schedule was paused.
-        replace: delete a different schedule of this name. If it was paused, the new one is, too.
+        replace: delete other schedules of this name. If one was paused, the new one is, too.
         pipeline_root: address of outputs; default: the pipeline's own.
+        service_account: default: the server's. It is not known, so a schedule with another one
+            counts as the same.
+
+    Raises:
+        SettingError: the times, the parameters or the cron expression are wrong.
+        UserError: a different schedule has this name.
     """
+    if trigger.end and trigger.end <= datetime.datetime.now(datetime.timezone.utc):
+        raise SettingError("--end", trigger.end.isoformat(), "is in the past")
     if trigger.start and trigger.end and trigger.start >= trigger.end:
         raise SettingError("--end", trigger.end.isoformat(), "is not after --start")
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
     values = version.document.arguments(parameters)
     name = name or pipeline.name
+    pipeline_root = pipeline_root or version.document.spec.get("defaultPipelineRoot")
+    group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)
     existing = _named(api, name)
-    for one in existing:
-        same = (version.id, values, trigger, not catch_up)
-        if (one.version_id, one.parameters, one.trigger, one.no_catchup) == same:
-            return one, False
-    if existing and not replace:
+    wanted = {
+        "version_id": version.id,
+        "parameters": values,
+        "trigger": trigger,
+        "no_catchup": not catch_up,
+        "experiment_id": group.experiment_id,
+        "pipeline_root": pipeline_root,
+        **({"service_account": service_account} if service_account else {}),
+    }
+    same = next((one for one in existing if wanted.items() <= one._asdict().items()), None)
+    if existing and not same and not replace:
         raise UserError(
             f"{name}: another schedule has this name ({existing[0].id}). Replace it with "
             "--replace, or use another --name.",
@@ -87,33 +105,48 @@ def create(
             value=name,
             suggestion="--replace",
         )
-    group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)
-    try:
-        answer = api.call(
-            "create_recurring_run",
+    changed = same is None
+    if same is None:
+        same = _created(
+            api,
+            trigger,
             experiment_id=group.experiment_id,
             job_name=name,
-            start_time=_stamp(trigger.start),
-            end_time=_stamp(trigger.end),
-            interval_second=trigger.interval_seconds,
-            cron_expression=trigger.cron,
-            max_concurrency=1,
             no_catchup=not catch_up,
             params=values,
             pipeline_id=pipeline.id,
             version_id=version.id,
             enabled=not paused and all(one.enabled for one in existing),
-            pipeline_root=pipeline_root or version.document.spec.get("defaultPipelineRoot"),
+            pipeline_root=pipeline_root,
             service_account=service_account,
+        )
+    elif paused and enable(api, same, False):
+        same, changed = same._replace(enabled=False), True
+    for one in existing if replace else ():  # now that the new one exists: a failure leaves one
+        if one.id != same.id:
+            delete(api, one)
+            changed = True
+    return same, changed
+
+
+def _created(api: Api, trigger: Trigger, **arguments: Any) -> Schedule:
+    try:
+        return Schedule.of(
+            api.call(
+                "create_recurring_run",
+                start_time=_stamp(trigger.start),
+                end_time=_stamp(trigger.end),
+                interval_second=trigger.interval_seconds,
+                cron_expression=trigger.cron,
+                max_concurrency=1,
+                **arguments,
+            )
         )
     except ApiError as error:
         if error.status == 400 and "Schedule cron" in str(error):
             problem = f"is refused by the server ({str(error).rpartition('Error: ')[2]})"
             raise SettingError("--cron", trigger.cron, problem, CRON) from None
         raise
-    for one in existing:  # after the new one exists: a failure leaves a schedule
-        delete(api, one)
-    return Schedule.of(answer), True
 
 
 def every(api: Api) -> list[Schedule]:

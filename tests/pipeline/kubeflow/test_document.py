@@ -29,6 +29,16 @@ def test_parameters_are_checked(values, refused):
     assert (caught.value.setting, caught.value.value) == ("--parameter", refused)
 
 
+def test_a_span_is_checked():
+    """A schedule would fail each day."""
+    document = with_parameters(data_span={"parameterType": "STRING", "defaultValue": "latest"})
+    for span in ("latest", "7", "2026-11-27"):
+        assert document.arguments({"data.span": span}) == {"data_span": span}
+    with pytest.raises(SettingError) as caught:
+        document.arguments({"data.span": "tomorow"})
+    assert (caught.value.setting, caught.value.value) == ("--parameter", "tomorow")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -90,12 +90,17 @@ def test_a_range_of_spans(tmp_path: pathlib.Path):
     assert missing == ["2", "4", "5", "6"]
     assert [span.number for span in runs.between("2:latest")[0]] == [3, 7]
     assert [span.number for span in runs.between("0")[0]] == [0]
-    assert runs.completed(found[0]) is None
+    assert runs.completed(found) == {}
     with pytest.raises(MissingSpanError):
         runs.between("4:6")
     with pytest.raises(SettingError) as refused:
         runs.between("one:two")
     assert (refused.value.setting, refused.value.value) == ("--spans", "one")
+    for text in ("", "latest", ":3", "7:1"):
+        with pytest.raises(SettingError) as refused:
+            runs.between(text)
+        assert (refused.value.setting, refused.value.value) == ("--spans", text)
+    assert "1:7" in str(refused.value), "what works"
 
 
 def test_data_without_spans_have_no_runs_for_them(tmp_path: pathlib.Path):

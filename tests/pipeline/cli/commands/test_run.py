@@ -260,7 +260,7 @@ def test_ctrl_c_shows_how_to_resume(stagecraft, tmp_path, events, state, resume)
     with signals(tmp_path / "out" / "hanging", signal.SIGINT):
         result = stagecraft("run", *RESUMES, "--json", fake=[*events, "hang"])
     assert result.code == 130
-    command = " ".join(["stagecraft run --output out", *resume])
+    command = " ".join(["stagecraft run --output out", *resume, "--json"])
     assert result.last_line["error"].endswith(f": {command}")
     assert result.last_line["components"]["Trainer"]["state"] == state
 

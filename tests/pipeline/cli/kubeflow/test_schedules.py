@@ -41,15 +41,16 @@ def test_create(server, ask, told):
 
 @pytest.mark.usefixtures("uploaded")
 def test_create_with_an_interval(server, told):
-    words = ("--interval", 3600, "--start", "2026-12-01T06:00:00+01:00", "--end", "2027-01-01")
+    words = ("--interval", 3600, "--start", "2026-12-01T06:00:00+01:00", "--end", "2099-01-01")
     more = ("--name", "hourly", "--paused", "--catch-up", "--experiment", "e")
-    made = told(*CREATE, *words, *more, "--service-account", "me", "--pipeline-root", "minio://b/r")
+    more += ("--service-account", "me", "--pipeline-root", "minio://b/r")
+    made = told(*CREATE, *words, *more)
     (row,) = rows(server)
     assert row.trigger == {
         "periodic_schedule": {
             "interval_second": "3600",
             "start_time": "2026-12-01T05:00:00Z",
-            "end_time": "2027-01-01T00:00:00Z",
+            "end_time": "2099-01-01T00:00:00Z",
         }
     }
     assert (row.display_name, row.enabled, row.no_catchup) == ("hourly", False, False)
@@ -75,6 +76,45 @@ def test_replace(server, ask, told, refused, write):
     # If the new one is refused, the old one stays.
     refused(*CREATE, "--cron", "0 0 25 * * *", "--replace")
     assert [row.id for row in rows(server)] == [second["id"]]
+
+
+@pytest.mark.usefixtures("uploaded")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--service-account", "me"), ("--pipeline-root", "minio://b/r"), ("--experiment", "e")],
+)
+def test_replace_by_another_option(server, told, refused, option, value):
+    first = told(*DAILY)["id"]
+    assert first in refused(*DAILY, option, value)
+    made = told(*DAILY, option, value, "--replace")
+    assert (made["changed"], [row.id for row in rows(server)]) == (True, [made["id"]])
+    assert told(*DAILY, option, value, "--replace")["changed"] is False
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_an_equal_schedule_is_paused(server, told):
+    first = told(*DAILY)["id"]
+    made = told(*DAILY, "--paused")
+    assert (made["id"], made["state"], made["changed"]) == (first, "paused", True)
+    assert [row.enabled for row in rows(server)] == [False]
+    assert told(*DAILY, "--paused")["changed"] is False
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_a_replacement_that_failed_half_way_is_repeated(server, told, refused, monkeypatch):
+    """The new schedule exists, but the old one was not deleted."""
+    first = told(*DAILY)["id"]
+
+    def failing(api, schedule):
+        raise UserError("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schedules, "delete", failing)
+        refused(*DAILY, "-p", "count=5", "--replace")
+    assert len(rows(server)) == 2
+    made = told(*DAILY, "-p", "count=5", "--replace")
+    assert (made["changed"], [row.id for row in rows(server)]) == (True, [made["id"]])
+    assert made["id"] != first
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -138,7 +178,8 @@ def test_refusals(server, refused):
     for words in ((), ("--cron", "@daily", "--interval", 5)):
         assert "--interval" in refused(*CREATE, *words)
     assert "--start" in refused(*DAILY, "--start", "soon")
-    assert "--end" in refused(*DAILY, "--start", "2026-12-01", "--end", "2026-12-01")
+    assert "--end" in refused(*DAILY, "--start", "2098-12-01", "--end", "2098-12-01")
+    assert "--end" in refused(*DAILY, "--end", "2020-01-01"), "it would never run"
     assert not server.recurring_runs
 
 
