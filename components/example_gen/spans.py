@@ -18,13 +18,15 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.archives import files
 
 LATEST = "latest"
+
+_T = TypeVar("_T")
 
 SPAN, VERSION = "span", "version"
 """Custom properties of Examples, numbers, as TFX's drivers set them."""
@@ -81,10 +83,11 @@ class Span(NamedTuple):
     """For people: a date, or the number."""
 
     def state(self) -> str:
-        """A digest of names, sizes and times of all files."""
+        """A digest of names, sizes and times of all files; -1 of those that vanish meanwhile."""
         digest = hashlib.sha256()
         for path in sorted(_all_files(self.paths)):
-            digest.update(f"{path} {files.size(path)} {files.modified(path)}\n".encode())
+            seen = (_unless_gone(look, path, -1) for look in (files.size, files.modified))
+            digest.update(f"{path} {' '.join(map(str, seen))}\n".encode())
         return digest.hexdigest()
 
     def properties(self) -> dict[str, int | str]:
@@ -342,7 +345,18 @@ def _all_files(paths: Iterable[str]) -> Iterator[str]:
     """The files, and those in the folders and below; not those whose names begin with a dot."""
     for path in paths:
         if files.is_folder(path):
-            inside = (name for name in files.names(path) if not name.startswith("."))
+            names = _unless_gone(files.names, path, [])
+            inside = (name for name in names if not name.startswith("."))
             yield from _all_files(posixpath.join(path, name) for name in inside)
         else:
             yield path
+
+
+def _unless_gone(look: Callable[[str], _T], path: str, gone: _T) -> _T:
+    """What a look at a path finds; ``gone`` if another program has removed the path meanwhile."""
+    try:
+        return look(path)
+    except OSError:
+        if files.exists(path):
+            raise
+        return gone

@@ -1,11 +1,13 @@
 """Spans and versions in patterns of files: the same as TFX finds, and what TFX refuses."""
 
 import pathlib
+import shutil
 
 import pytest
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import spans
+from stagecraft.components.example_gen.archives import files
 
 
 def make(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -85,6 +87,27 @@ def test_the_state_of_a_span_changes_with_its_files(tmp_path):
     second = spans.find(pattern).state()
     make(tmp_path, "1/v2/a")
     assert len({first, second, spans.find(pattern).state()}) == 3
+
+
+def test_files_may_vanish_while_somebody_looks(tmp_path, monkeypatch):
+    make(tmp_path, "1/a", "1/b.tmp", "1/old/c")
+    (tmp_path / "1" / "link").symlink_to(tmp_path / "nowhere")
+    span = spans.find([f"{tmp_path}/{{SPAN}}"])
+    before, whole = span.state(), files.names
+
+    def names(folder):
+        """Lists a folder; then the writer renames one file, and somebody removes a folder."""
+        found = whole(folder)
+        if folder.endswith("/1"):
+            (tmp_path / "1" / "b.tmp").rename(tmp_path / "1" / "b")
+            shutil.rmtree(tmp_path / "1" / "old")
+            (tmp_path / "1" / "old").touch()  # no longer a folder
+        return found
+
+    monkeypatch.setattr(files, "names", names)
+    during = span.state()
+    monkeypatch.undo()
+    assert len({before, during, span.state()}) == 3
 
 
 @pytest.mark.parametrize(
