@@ -101,8 +101,15 @@ class BaseModel(ResolverStrategy):
             blessings = newest("model_blessing", lambda each: each.get_int_custom_property(blessed))
             return [each.get_int_custom_property(model_id) for each in blessings]
         pushes = newest("pushed_model", lambda each: each.get_int_custom_property("pushed"))
-        kind = standard_artifacts.Model.TYPE_NAME
-        return [number for each in pushes for number in origin(store, each.id, kind)]
+        return [number for each in pushes for number in _pushed(store, each.id)]
+
+
+def _pushed(store: MetadataStore, pushed_id: int) -> list[int]:
+    """ID of the model of a PushedModel; a rollback pushes one that was pushed before."""
+    restored = origin(store, pushed_id, standard_artifacts.PushedModel.TYPE_NAME)
+    return origin(store, pushed_id, standard_artifacts.Model.TYPE_NAME) or [
+        number for each in restored for number in _pushed(store, each)
+    ]
 
 
 def _examples(model: types.Artifact) -> str:

@@ -48,6 +48,14 @@ class Recorded:
             self._execute(day, [model], [pushed])
             self.models[day] = model
 
+    def roll_back(self, day: str) -> None:
+        """As ``stagecraft push --rollback`` records that the model of a day is served again."""
+        restored = self.inputs["pushed_model"][DAYS.index(day)]
+        pushed = self._artifact("pushed_model", standard_artifacts.PushedModel, "")
+        pushed.set_int_custom_property("pushed", 1)
+        self._execute("", [restored], [pushed])
+        self.inputs["pushed_model"][DAYS.index(day)] = pushed  # the next one restores this one
+
     def _artifact(self, key: str, kind: type, uri: str) -> types.Artifact:
         type_id = self.store.put_artifact_type(metadata_store_pb2.ArtifactType(name=kind.TYPE_NAME))
         stored = metadata_store_pb2.Artifact(type_id=type_id, uri=uri)
@@ -66,11 +74,11 @@ class Recorded:
             for kind, artifacts in ((Event.INPUT, given), (Event.OUTPUT, made))
             for each in artifacts
         ]
-        context = metadata_store_pb2.Context(type_id=self._run, name=run)
+        contexts = [metadata_store_pb2.Context(type_id=self._run, name=run)] if run else []
         self.store.put_execution(
             metadata_store_pb2.Execution(type_id=self._execution),
             events,
-            [context],
+            contexts,
             reuse_context_if_already_exist=True,
         )
 
@@ -122,6 +130,15 @@ def test_a_model_whose_files_are_gone_is_passed_over(resolve, recorded):
     with pytest.raises(NoModelError) as caught:
         resolve("run:second")
     assert (caught.value.setting, caught.value.value) == ("train.initial_weights", "run:second")
+
+
+def test_after_a_rollback_the_last_pushed_model_is_the_one_that_is_served(resolve, recorded):
+    recorded.inputs["pushed_model"][1].set_int_custom_property("pushed", 1)
+    assert resolve("last_pushed") == "second"
+    for _ in range(2):  # a version that a rollback wrote may come back, too
+        recorded.roll_back("first")
+        assert resolve("last_pushed") == "first"
+    assert resolve("last_pushed", "first") is None
 
 
 def test_a_run_that_is_not_known(resolve):
