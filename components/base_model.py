@@ -23,6 +23,8 @@ EXAMPLES = "examples"
 
 SETTING = "train.initial_weights"
 
+_SHOWN = 3  # runs that an error names
+
 
 class NoModelError(UserError):
     """``train.initial_weights: run:ID`` names a run without a model."""
@@ -62,7 +64,7 @@ class BaseModel(ResolverStrategy):
     """
 
     def __init__(self, choice: str):
-        """``choice``: ``last_blessed``, ``last_pushed`` or ``run:ID``."""
+        """``choice``: ``last_blessed``, ``last_pushed``, or ``run:`` and the start of an ID."""
         self._choice = choice
 
     def resolve_artifacts(
@@ -71,7 +73,8 @@ class BaseModel(ResolverStrategy):
         """Leaves one artifact at most in ``model``, none in the channels of verdicts.
 
         Raises:
-            NoModelError: the run has no model, or no model any more.
+            NoModelError: the run has no model, or no model any more; or several runs have an ID
+                that begins so.
         """
         models = {model.id: model for model in input_dict["model"] if fileio.exists(model.uri)}
         found = [models[number] for number in self._ids(store, input_dict) if number in models]
@@ -89,8 +92,11 @@ class BaseModel(ResolverStrategy):
     def _ids(self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]) -> list[int]:
         """IDs of all models that fit the choice, the newest verdict first."""
         if self._choice.startswith(RUN):
-            run = RunMetadata.find(store, self._choice.removeprefix(RUN))
-            return [int(each.id) for each in run.outputs()][::-1] if run else []
+            runs = RunMetadata.matching(store, self._choice.removeprefix(RUN))
+            if len(runs) > 1:
+                problem = f"{len(runs)} runs have an ID that begins so: {_listed(runs)}"
+                raise NoModelError(self._choice, problem)
+            return [int(each.id) for run in runs for each in run.outputs()][::-1]
 
         def newest(key: str, fits: Callable[[types.Artifact], int]) -> list[types.Artifact]:
             return sorted(filter(fits, input_dict[key]), key=lambda each: -int(each.id))
@@ -102,6 +108,11 @@ class BaseModel(ResolverStrategy):
             return [each.get_int_custom_property(model_id) for each in blessings]
         pushes = newest("pushed_model", lambda each: each.get_int_custom_property("pushed"))
         return [number for each in pushes for number in _pushed(store, each.id)]
+
+
+def _listed(runs: list[RunMetadata]) -> str:
+    names = [str(run.context.name) for run in runs[:_SHOWN]]
+    return ", ".join(names) + (" …" if len(runs) > _SHOWN else "")
 
 
 def _pushed(store: MetadataStore, pushed_id: int) -> list[int]:

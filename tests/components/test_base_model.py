@@ -118,6 +118,7 @@ def resolve(recorded: Recorded) -> Callable[..., str | None]:
         ("last_pushed", "first", None),
         ("run:third", "third", "third"),
         ("run:first", "tomorrow", "first"),
+        ("run:fir", "tomorrow", "first"),
     ],
 )
 def test_the_model(choice, day, expected, resolve):
@@ -141,9 +142,14 @@ def test_after_a_rollback_the_last_pushed_model_is_the_one_that_is_served(resolv
     assert resolve("last_pushed", "first") is None
 
 
-def test_a_run_that_is_not_known(resolve):
+def test_a_run_that_is_not_known_or_one_of_several(resolve, recorded):
     with pytest.raises(NoModelError):
         resolve("run:never")
+    recorded._execute("third-again", [], [])
+    assert resolve("run:third") == "third"
+    with pytest.raises(NoModelError) as caught:
+        resolve("run:thi")
+    assert caught.value.value == "run:thi"
 
 
 def test_examples_are_the_same_in_any_order():
