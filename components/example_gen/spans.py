@@ -66,6 +66,13 @@ class MissingSpanError(UserError):
         )
 
 
+class SpanNameError(UserError):
+    """The name of a file or folder that fits a pattern, but does not name one span."""
+
+    def __init__(self, path: str, problem: str, use: str):
+        super().__init__(f"{path}: {problem}; {use}", file=path, suggestion=use)
+
+
 class Span(NamedTuple):
     """A span that exists."""
 
@@ -175,11 +182,14 @@ def number_of(wanted: str, setting: str = "data.span") -> int | None:
         return None if fixed is None else int(fixed.get("start_span_number", 0))
     if re.fullmatch("[0-9]+", wanted):
         return int(wanted)
+    use = "latest, a number, or a date such as 2026-11-27"
     try:
-        return (datetime.date.fromisoformat(wanted) - _EPOCH).days
+        number = (datetime.date.fromisoformat(wanted) - _EPOCH).days
     except ValueError:
-        use = "latest, a number, or a date such as 2026-11-27"
         raise SettingError(setting, wanted, "is not a span", use) from None
+    if number < 0:
+        raise SettingError(setting, wanted, "is before 1970-01-01", use)
+    return number
 
 
 def name_of(number: int, pattern: str) -> str:
@@ -202,6 +212,7 @@ def find(patterns: Sequence[str], wanted: str = LATEST) -> Span:
     Raises:
         SettingError: a pattern is wrong.
         MissingSpanError: there is no such span.
+        SpanNameError: a date is before 1970, or two names are of the same span and version.
     """
     number = number_of(wanted)
     for found in _newest_first(patterns, number):
@@ -216,6 +227,7 @@ def every(patterns: Sequence[str]) -> list[Span]:
 
     Raises:
         SettingError: a pattern is wrong.
+        SpanNameError: see :func:`find`.
     """
     found: dict[int, Span] = {}
     for span in _newest_first(patterns, None):
@@ -321,9 +333,15 @@ def _listed(pattern: str, number: int | None) -> dict[tuple[int, int], str]:
             )
         except ValueError:  # the 31st of February
             continue
+        if span < 0:
+            problem = "is a date before 1970-01-01, and the number of a span is never negative"
+            raise SpanNameError(path, problem, "rename it")
         if number in (None, span):
             filled = _WORD.sub(lambda word, texts=texts: texts[word[1]], head)  # type: ignore[misc]
-            found[span, int(texts.get("VERSION", 0))] = filled + tail
+            key = span, int(texts.get("VERSION", 0))
+            if (other := found.setdefault(key, filled + tail)) != filled + tail:
+                problem = f"has the same span and version as {other.removesuffix(tail)}"
+                raise SpanNameError(path, problem, "rename or remove one of them")
     return found
 
 

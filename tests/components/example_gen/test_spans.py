@@ -78,6 +78,32 @@ def test_a_missing_span_names_those_that_exist(tmp_path):
     assert none.value.exist == () and none.value.setting == "data.source"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("span-{SPAN}/*", ("span-07/a", "span-7/a")),
+        ("{SPAN}/v{VERSION}", ("7/v01/a", "7/v1/a")),
+    ],
+)
+def test_two_names_of_one_span_are_refused(pattern, names, tmp_path):
+    make(tmp_path, *names)
+    with pytest.raises(spans.SpanNameError) as refused:
+        spans.every([f"{tmp_path}/{pattern}"])
+    both = [str((tmp_path / name).parent) for name in names]
+    assert refused.value.file in both
+    assert all(path in str(refused.value) for path in both)
+
+
+def test_a_date_before_1970_is_refused(tmp_path):
+    make(tmp_path, "1969-12-31/a", "2026-11-27/a")
+    with pytest.raises(spans.SpanNameError) as refused:
+        spans.find([f"{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}"])
+    assert refused.value.file == f"{tmp_path}/1969-12-31"
+    with pytest.raises(SettingError) as chosen:
+        spans.number_of("1969-12-31")
+    assert (chosen.value.setting, chosen.value.value) == ("data.span", "1969-12-31")
+
+
 def test_the_state_of_a_span_changes_with_its_files(tmp_path):
     make(tmp_path, "1/v1/a")
     pattern = [f"{tmp_path}/{{SPAN}}/v{{VERSION}}"]
