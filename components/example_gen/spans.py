@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,10 @@ NAME, FILES, SERIES = "span_name", "span_files", "span_series"
 """Custom properties of Examples: the span for people, such as ``2026-11-27``; the number of its
 files; and a digest of all that the span has in common with others of the same pattern."""
 
+PATTERNS = "span_patterns"
+"""Custom property of Examples whose spans have versions: the patterns, as JSON."""
+
+_log = logging.getLogger(__name__)
 _EPOCH = datetime.date(1970, 1, 1)
 _WORD = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::([^{}]*))?\}")
 _DATE = ("YYYY", "MM", "DD")
@@ -89,6 +94,9 @@ class Span(NamedTuple):
     name: str
     """For people: a date, or the number."""
 
+    source: tuple[str, ...]
+    """The patterns with their words in braces."""
+
     def state(self) -> str:
         """A digest of names, sizes and times of all files; -1 of those that vanish meanwhile."""
         digest = hashlib.sha256()
@@ -99,9 +107,11 @@ class Span(NamedTuple):
 
     def properties(self) -> dict[str, int | str]:
         """Custom properties of its Examples, without the series."""
-        version = {} if self.version is None else {VERSION: self.version}
         count = sum(1 for _ in _all_files(self.paths))
-        return {SPAN: self.number, **version, NAME: self.name, FILES: count}
+        found: dict[str, int | str] = {SPAN: self.number, NAME: self.name, FILES: count}
+        if self.version is not None:
+            found |= {VERSION: self.version, PATTERNS: json.dumps(self.source)}
+        return found
 
 
 def told(properties: Mapping[str, Any]) -> dict[str, int | str]:
@@ -120,6 +130,32 @@ def told_of(examples: Iterable[Mapping[str, Any]]) -> list[dict[str, int | str]]
     """:func:`told` of several Examples that have spans, the newest last."""
     found = (told(properties) for properties in examples)
     return sorted(filter(None, found), key=lambda each: int(each["span"]))
+
+
+def with_versions(
+    read: Sequence[Mapping[str, int | str]], properties: Mapping[str, Any]
+) -> list[dict[str, int | str]]:
+    """The result of :func:`told_of`, with ``version_there`` where that is not the version read.
+
+    Args:
+        read: see :func:`told_of`.
+        properties: custom properties of one of these Examples.
+    """
+    there: dict[int, int | None] = {}
+    if PATTERNS in properties and read:
+        try:
+            for span in _newest_first(json.loads(properties[PATTERNS]), None):
+                if span.number < int(read[0]["span"]):
+                    break
+                there.setdefault(span.number, span.version)
+        except Exception as error:  # each file system has its own; the source may be out of reach
+            _log.info("%s: the versions are not known: %s", properties[PATTERNS], error)
+    return [
+        {**each}
+        if (now := there.get(int(each["span"]))) in (None, each.get("version"))
+        else {**each, "version_there": now}
+        for each in read
+    ]
 
 
 def words(told: Mapping[str, int | str]) -> str:
@@ -251,16 +287,16 @@ def select(newest: Mapping[str, Any], others: Mapping[Any, Mapping[str, Any]]) -
 
     Args:
         newest: custom properties of the examples of this run.
-        others: custom properties of examples whose span is in the window, by a key that grows.
+        others: custom properties of examples whose span is in the window. Of a span, the last ones
+            count, so they are in the order in which runs used them last: a run uses the version and
+            the content that are there, also after a version was removed or a file was restored.
     """
-    best: dict[int, tuple[int, Any]] = {}
+    last: dict[int, Any] = {}
     for key, properties in others.items():
-        span = int(properties[SPAN])
-        same = properties.get(SERIES) == newest.get(SERIES)
-        if same and span != int(newest[SPAN]):
-            rank = int(properties.get(VERSION, 0)), key
-            best[span] = max(best.get(span, rank), rank)
-    return [best[span][1] for span in sorted(best)]
+        if properties.get(SERIES) == newest.get(SERIES):
+            last[int(properties[SPAN])] = key
+    last.pop(int(newest[SPAN]), None)
+    return [last[span] for span in sorted(last)]
 
 
 class Window(NamedTuple):
@@ -272,29 +308,37 @@ class Window(NamedTuple):
     missing: tuple[str, ...]
     """Spans in the window that are not there."""
 
+    other: tuple[str, ...] = ()
+    """For people: the spans that have another version than the one that was read."""
+
     def words(self) -> str:
         """For people: ``3 spans, 5 to 7`` or ``2 of 3 spans: 5, 7; without 6``."""
         asked = len(self.names) + len(self.missing)
-        if not self.missing:
-            several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
-            return several if asked > 1 else f"1 span, {self.names[0]}"
-        return (
-            f"{len(self.names)} of {asked} spans: {', '.join(self.names)}; without "
-            f"{', '.join(self.missing)}"
-        )
+        if self.missing:
+            there = f"{len(self.names)} of {asked} spans: {', '.join(self.names)}"
+            return "; ".join([there, f"without {', '.join(self.missing)}", *self.other])
+        several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
+        return "; ".join([several if asked > 1 else f"1 span, {self.names[0]}", *self.other])
 
 
 def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
     """The window of the spans that were read.
 
     Args:
-        read: results of :func:`told`, the newest last.
+        read: results of :func:`told` or :func:`with_versions`, the newest last.
     """
     last = int(read[-1]["span"])
     there = {int(each["span"]): str(each["name"]) for each in read}
     pattern = "{SPAN}" if str(read[-1]["name"]) == str(last) else "{YYYY}"
     missing = (each for each in range(last - size + 1, last) if each not in there)
-    return Window(tuple(there.values()), tuple(name_of(each, pattern) for each in missing))
+    other = (
+        f"{each['name']} in version {each['version']}, but version {each['version_there']} is there"
+        for each in read
+        if "version_there" in each
+    )
+    return Window(
+        tuple(there.values()), tuple(name_of(each, pattern) for each in missing), tuple(other)
+    )
 
 
 def _newest_first(patterns: Sequence[str], number: int | None) -> Iterator[Span]:
@@ -311,7 +355,14 @@ def _newest_first(patterns: Sequence[str], number: int | None) -> Iterator[Span]
             span, version = key
             name = name_of(span, patterns[0])
             has_version = "{VERSION" in patterns[0]
-            yield Span(span, version if has_version else None, tuple(filled), every_path, name)
+            yield Span(
+                number=span,
+                version=version if has_version else None,
+                patterns=tuple(filled),
+                paths=every_path,
+                name=name,
+                source=tuple(patterns),
+            )
 
 
 def _listed(pattern: str, number: int | None) -> dict[tuple[int, int], str]:
