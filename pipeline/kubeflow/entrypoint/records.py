@@ -1,8 +1,8 @@
-"""Records of good artifacts at an address that all runs of a pipeline share.
+"""Records of artifacts at an address that all runs of a pipeline share: no step has a store.
 
-``PIPELINE/FOLDER/TIME-IDENTITY.json``, TIME in nanoseconds: a step has no metadata store. IDENTITY,
-by :func:`stagecraft.components.base_model.identity`, is that of the examples of a blessed or pushed
-model, or of the statistics that AnomalyGate let pass.
+``PIPELINE/FOLDER/TIME-IDENTITY.json``, TIME in nanoseconds. IDENTITY is that of the examples of a
+blessed or pushed model, or of the statistics that AnomalyGate let pass, by
+:func:`stagecraft.components.base_model.identity`; or the number of a span.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict
 
 from tfx.dsl.io import fileio
-from tfx.types.standard_artifacts import ExampleStatistics, Model
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model
 
 from stagecraft.components import last_statistics
 from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
+from stagecraft.components.example_gen import spans
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LOOKUP
 from stagecraft.trainer_module.settings.train import LAST_PUSHED, RUN
 
 BLESSED, PUSHED, CHECKED = "blessed_models", "pushed_models", "checked_statistics"
+SPANS = "spans"
 """Folders."""
 
 SUBJECTS = {
     BLESSED: Model.TYPE_NAME,
     PUSHED: Model.TYPE_NAME,
     CHECKED: ExampleStatistics.TYPE_NAME,
+    SPANS: Examples.TYPE_NAME,
 }
 """Folder -> type of the artifact that was found to be good."""
 
@@ -48,6 +51,8 @@ def record(pipeline: str, artifacts: dict[str, Artifact], folder: str = BLESSED)
     same = subject["metadata"].get(EXAMPLES, "")
     if folder == CHECKED:
         same = identity([subject["uri"]])
+    elif folder == SPANS:
+        same = f"{int(subject['metadata'][spans.SPAN])}"
     address = posixpath.join(pipeline, folder, f"{time.time_ns():020d}-{same}.json")
     filesystem.write_atomically(address, json.dumps(artifacts, sort_keys=True).encode())
 
@@ -60,16 +65,9 @@ def recorded(
     Args:
         before: leaves out those from the first one of this identity on.
     """
-    kind = SUBJECTS[folder]
-    folder = posixpath.join(pipeline, folder)
-    names = fileio.listdir(folder) if fileio.exists(folder) else []
-    names = sorted(name for name in names if name.endswith(".json"))
-    again = (place for place, name in enumerate(names) if name.endswith(f"-{before}.json"))
-    for name in reversed(names[: next(again, None)]):
-        with fileio.open(posixpath.join(folder, name), "rb") as file:
-            artifacts: dict[str, Artifact] = json.loads(file.read())
-        if fileio.exists(artifacts[kind]["uri"]):
-            yield artifacts
+    names = _names(pipeline, folder)
+    again = (place for place, name in enumerate(names) if _identity(name) == before)
+    return _read(pipeline, folder, reversed(names[: next(again, None)]))
 
 
 def look_up(
@@ -100,19 +98,66 @@ def look_up(
         found_all = recorded(pipeline, folder, identity(inputs) if choice else None)
         others = (each for each in found_all if choice or each["Model"]["uri"] not in inputs)
         found = next(others, {})
-    values = {
-        name: json.dumps(found[kind], sort_keys=True) if kind in found else ""
-        for name, kind in output_types.items()
-    }
-    text = {name: json.loads(value)["uri"] if value else "none" for name, value in values.items()}
+    chosen = {name: found.get(kind) for name, kind in output_types.items()}
+    _write(
+        invocation,
+        {name: json.dumps(each, sort_keys=True) if each else "" for name, each in chosen.items()},
+        {name: each["uri"] if each else "none" for name, each in chosen.items()},
+    )
+
+
+def look_up_window(invocation: Invocation, pipeline: str, size: int) -> None:
+    """Writes the examples of a window; its end, the only input, has passed the gate.
+
+    Records its end for later runs, also if all steps before this one are cached: a window has the
+    examples that a run used last.
+    """
+    [given] = invocation.artifacts("inputs").values()
+    newest = Artifact(uri=given["uri"], metadata=given.get("metadata", {}))
+    found: list[Artifact] = []
+    if spans.SPAN in newest["metadata"]:
+        last = int(newest["metadata"][spans.SPAN])
+        numbers = {f"{number}" for number in range(last - size + 1, last)}
+        names = [name for name in _names(pipeline, SPANS) if _identity(name) in numbers]
+        known = [each[Examples.TYPE_NAME] for each in _read(pipeline, SPANS, names)]
+        others = {place: each["metadata"] for place, each in enumerate(known)}
+        found = [known[place] for place in spans.select(newest["metadata"], others)]
+        record(pipeline, {Examples.TYPE_NAME: newest}, SPANS)
+    found.append(newest)
+    shown = ", ".join(str(each["metadata"].get(spans.NAME, each["uri"])) for each in found)
+    _write(invocation, {"examples": json.dumps(found, sort_keys=True)}, {"examples": shown})
+
+
+def _names(pipeline: str, folder: str) -> list[str]:
+    """The names of records, the oldest first."""
+    folder = posixpath.join(pipeline, folder)
+    names = fileio.listdir(folder) if fileio.exists(folder) else []
+    return sorted(name for name in names if name.endswith(".json"))
+
+
+def _identity(name: str) -> str:
+    return name.removesuffix(".json").partition("-")[2]
+
+
+def _read(pipeline: str, folder: str, names: Iterable[str]) -> Iterator[dict[str, Artifact]]:
+    """The records whose artifacts still exist."""
+    for name in names:
+        with fileio.open(posixpath.join(pipeline, folder, name), "rb") as file:
+            artifacts: dict[str, Artifact] = json.loads(file.read())
+        if fileio.exists(artifacts[SUBJECTS[folder]]["uri"]):
+            yield artifacts
+
+
+def _write(invocation: Invocation, values: dict[str, str], shown: dict[str, str]) -> None:
+    """Writes output parameters, and what people see of them."""
     invocation.write(
         {
             "parameterValues": values,
-            "artifacts": {LOOKUP: {"artifacts": [{"name": LOOKUP, "metadata": text}]}},
+            "artifacts": {LOOKUP: {"artifacts": [{"name": LOOKUP, "metadata": shown}]}},
         }
     )
-    for name, value in text.items():
-        logging.info("%s: %s", name, value)
+    for name, text in shown.items():
+        logging.info("%s: %s", name, text)
 
 
 def _of_run(pipeline: str, choice: str) -> dict[str, Artifact]:
