@@ -37,7 +37,7 @@ NAME, FILES, SERIES = "span_name", "span_files", "span_series"
 files; and a digest of all that the span has in common with others of the same pattern."""
 
 PATTERNS = "span_patterns"
-"""Custom property of Examples whose spans have versions: the patterns, as JSON."""
+"""Custom property of Examples: the patterns of the files, as JSON."""
 
 _log = logging.getLogger(__name__)
 _EPOCH = datetime.date(1970, 1, 1)
@@ -108,10 +108,9 @@ class Span(NamedTuple):
     def properties(self) -> dict[str, int | str]:
         """Custom properties of its Examples, without the series."""
         count = sum(1 for _ in _all_files(self.paths))
-        found: dict[str, int | str] = {SPAN: self.number, NAME: self.name, FILES: count}
-        if self.version is not None:
-            found |= {VERSION: self.version, PATTERNS: json.dumps(self.source)}
-        return found
+        version = {} if self.version is None else {VERSION: self.version}
+        told = {NAME: self.name, FILES: count, PATTERNS: json.dumps(self.source)}
+        return {SPAN: self.number, **version, **told}
 
 
 def told(properties: Mapping[str, Any]) -> dict[str, int | str]:

@@ -1,5 +1,6 @@
 """Spans and versions in patterns of files: the same as TFX finds, and what TFX refuses."""
 
+import json
 import pathlib
 import shutil
 
@@ -57,7 +58,8 @@ def test_a_span_counts_if_all_splits_have_it(tmp_path):
     patterns = [f"{tmp_path}/{{SPAN}}/{split}/*" for split in ("train", "eval")]
     found = spans.find(patterns)
     assert found.number == 1 and len(found.paths) == 2
-    assert found.properties() == {"span": 1, "span_name": "1", "span_files": 2}
+    told = {"span": 1, "span_name": "1", "span_files": 2}
+    assert found.properties() == told | {"span_patterns": json.dumps(patterns)}
 
 
 @pytest.mark.parametrize("wanted", ["2026-11-27", "20784"])
