@@ -76,20 +76,21 @@ class BaseModel(ResolverStrategy):
             NoModelError: the run has no model, or no model any more; or several runs have an ID
                 that begins so.
         """
-        models = {model.id: model for model in input_dict["model"] if fileio.exists(model.uri)}
-        found = [models[number] for number in self._ids(store, input_dict) if number in models]
-        if self._choice.startswith(RUN):
-            if not found:
-                raise NoModelError(self._choice, "there is no such run, or its model is gone")
-        else:
-            same = identity(each.uri for each in input_dict[EXAMPLES])
-            again = [m.id for m in input_dict["model"] if _examples(m) == same]
-            found = [model for model in found if not again or model.id < min(again)]
-        chosen = next(iter(found), None)
+        models = {model.id: model for model in input_dict["model"]}
+        found = (models[number] for number in self._ids(store, input_dict) if number in models)
+        of_run = self._choice.startswith(RUN)
+        same = None if of_run else identity(each.uri for each in input_dict[EXAMPLES])
+        again = [number for number, model in models.items() if _examples(model) == same]
+        fits = (model for model in found if not again or model.id < min(again))
+        chosen = next((model for model in fits if fileio.exists(model.uri)), None)
+        if of_run and chosen is None:
+            raise NoModelError(self._choice, "there is no such run, or its model is gone")
         others: dict[str, list[types.Artifact]] = {key: [] for key in input_dict if key != EXAMPLES}
         return {**input_dict, **others, "model": [chosen] if chosen else []}
 
-    def _ids(self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]) -> list[int]:
+    def _ids(
+        self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
+    ) -> Iterable[int]:
         """IDs of all models that fit the choice, the newest verdict first."""
         if self._choice.startswith(RUN):
             runs = RunMetadata.matching(store, self._choice.removeprefix(RUN))
@@ -107,7 +108,8 @@ class BaseModel(ResolverStrategy):
             blessings = newest("model_blessing", lambda each: each.get_int_custom_property(blessed))
             return [each.get_int_custom_property(model_id) for each in blessings]
         pushes = newest("pushed_model", lambda each: each.get_int_custom_property("pushed"))
-        return [number for each in pushes for number in _pushed(store, each.id)]
+        # Only as many queries as it takes to find one.
+        return (number for each in pushes for number in _pushed(store, each.id))
 
 
 def _listed(runs: list[RunMetadata]) -> str:

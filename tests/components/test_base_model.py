@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
+from recorded_runs import RecordedRuns
 from tfx import types
 from tfx.types import standard_artifacts
 
@@ -140,6 +141,19 @@ def test_after_a_rollback_the_last_pushed_model_is_the_one_that_is_served(resolv
         recorded.roll_back("first")
         assert resolve("last_pushed") == "first"
     assert resolve("last_pushed", "first") is None
+
+
+def test_the_number_of_queries_does_not_grow_with_the_pushes(tmp_path):
+    store, given = RecordedRuns(), {"examples": [standard_artifacts.Examples()], "model": []}
+    given["pushed_model"] = []
+    for _ in range(60):
+        given["model"].append(store.execute([], standard_artifacts.Model, str(tmp_path)))
+        pushed = store.execute(given["model"][-1:], standard_artifacts.PushedModel)
+        pushed.set_int_custom_property("pushed", 1)
+        given["pushed_model"].append(pushed)
+    found = BaseModel("last_pushed").resolve_artifacts(store, given)["model"]
+    assert found == given["model"][-1:]
+    assert store.queries <= 6
 
 
 def test_a_run_that_is_not_known_or_one_of_several(resolve, recorded):

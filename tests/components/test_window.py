@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2
+from recorded_runs import RecordedRuns
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
@@ -202,6 +203,21 @@ def test_the_examples_tell_span_version_and_files(run, day, tmp_path):
     }
     assert spans.told(properties) == {"span": 7, "name": "7", "version": 1, "files": 1}
     assert "num_files:1" in properties["input_fingerprint"]
+
+
+@pytest.mark.parametrize("count", [4, 60])
+def test_the_number_of_queries_does_not_grow_with_the_spans(tmp_path, count):
+    store, given = RecordedRuns(), {"examples": [], "anomalies": []}
+    for span in range(count):
+        examples = store.execute([], Examples, str(tmp_path))
+        examples.set_int_custom_property(spans.SPAN, span)
+        examples.set_string_custom_property(spans.SERIES, "s")
+        given["examples"].append(examples)
+        given["anomalies"].append(store.execute([examples], Anomalies))
+    given["newest"] = given["examples"][-1:]
+    found = SpanWindow(3).resolve_artifacts(store, given)["examples"]
+    assert found == given["examples"][-3:]
+    assert store.queries == 3
 
 
 def test_words_name_a_version_that_was_not_read(tmp_path, day):
