@@ -109,8 +109,8 @@ class Span(NamedTuple):
         """Custom properties of its Examples, without the series."""
         count = sum(1 for _ in _all_files(self.paths))
         version = {} if self.version is None else {VERSION: self.version}
-        told = {NAME: self.name, FILES: count, PATTERNS: json.dumps(self.source)}
-        return {SPAN: self.number, **version, **told}
+        patterns = json.dumps(self.source)
+        return {SPAN: self.number, **version, NAME: self.name, FILES: count, PATTERNS: patterns}
 
 
 def told(properties: Mapping[str, Any]) -> dict[str, int | str]:
@@ -413,7 +413,7 @@ def _all_files(paths: Iterable[str]) -> Iterator[str]:
     """The files, and those in the folders and below; not those whose names begin with a dot."""
     for path in paths:
         if files.is_folder(path):
-            names = _unless_gone(files.names, path, [])
+            names: list[str] = _unless_gone(files.names, path, [])
             inside = (name for name in names if not name.startswith("."))
             yield from _all_files(posixpath.join(path, name) for name in inside)
         else:
