@@ -7,6 +7,7 @@ blessed or pushed model, or of the statistics that AnomalyGate let pass, by
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import posixpath
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict
 
 from tfx.dsl.io import fileio
-from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model, PushedModel
 
 from stagecraft.components import last_statistics
 from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
@@ -97,7 +98,7 @@ def look_up(
         folder = {LAST_PUSHED: PUSHED, last_statistics.CHOICE: CHECKED}.get(choice, BLESSED)
         found_all = recorded(pipeline, folder, identity(inputs) if choice else None)
         others = (each for each in found_all if choice or each["Model"]["uri"] not in inputs)
-        found = next(others, {})
+        found = _served(others) if folder == PUSHED else next(others, {})
     chosen = {name: found.get(kind) for name, kind in output_types.items()}
     _write(
         invocation,
@@ -158,6 +159,32 @@ def _write(invocation: Invocation, values: dict[str, str], shown: dict[str, str]
     )
     for name, text in shown.items():
         logging.info("%s: %s", name, text)
+
+
+def _served(pushed: Iterator[dict[str, Artifact]]) -> dict[str, Artifact]:
+    """The newest of some pushed models; after a rollback, the one that is served again.
+
+    No run recorded the rollback, but the version that is served tells it.
+    """
+    from stagecraft.components.pusher import rollback, versions  # with TensorFlow
+
+    newest = next(pushed, {})
+    folder, restored = posixpath.dirname(_place(newest)), None
+    try:
+        for number in versions.complete(folder)[:1]:
+            restored = rollback.of(folder, number)
+    except Exception as error:  # each file system has its own; this step may not read the folder
+        logging.warning("%s: nobody knows whether there was a rollback: %s", folder, error)
+    if restored is None:
+        return newest
+    place = posixpath.join(folder, str(restored["restored_model"]))
+    found = (each for each in itertools.chain([newest], pushed) if _place(each) == place)
+    return next(found, newest)
+
+
+def _place(pushed: dict[str, Artifact]) -> str:
+    verdict = pushed.get(PushedModel.TYPE_NAME)
+    return str(verdict["metadata"].get("pushed_destination", "")) if verdict else ""
 
 
 def _of_run(pipeline: str, choice: str) -> dict[str, Artifact]:

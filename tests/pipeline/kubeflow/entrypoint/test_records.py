@@ -6,11 +6,14 @@ import pytest
 from executor_input import executor_input
 
 from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
+from stagecraft.components.pusher import versions
+from stagecraft.components.pusher.rollback import roll_back
 from stagecraft.pipeline.kubeflow.entrypoint import records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.records import Artifact, look_up
 
 PIPELINE = "minio://bucket/base/name"
+SERVING = "minio://bucket/base/serving/name"
 TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
@@ -119,6 +122,31 @@ def test_the_base_of_a_training(store, tmp_path):
     assert _base(tmp_path, "last_blessed", "first") is None
     assert _base(tmp_path, "last_pushed", "second") == first
     assert _base(tmp_path, "last_pushed", "first") is None
+
+
+def _pushed(store, tmp_path, day):
+    """Pushes the model of a day as a new version, which a run recorded; its address."""
+    model = _trained(store, day)
+    (tmp_path / day).mkdir(parents=True)
+    (tmp_path / day / "saved_model.pb").write_text(day)
+    version = versions.write_version(str(tmp_path / day), SERVING, {"name": "name"})
+    trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
+    verdict = Artifact(uri="", metadata={"pushed": 1, "pushed_destination": version.path})
+    records.record(PIPELINE, {"Model": trained, "PushedModel": verdict}, records.PUSHED)
+    return model
+
+
+def test_after_a_rollback_the_base_is_the_model_that_is_served(store, tmp_path, monkeypatch):
+    first, second = (_pushed(store, tmp_path, day) for day in ("first", "second"))
+    assert _base(tmp_path, "last_pushed", "third") == second
+    roll_back(SERVING, "worse")
+    assert _base(tmp_path, "last_pushed", "third") == first
+    assert _base(tmp_path, "last_pushed", "second") == first
+    with monkeypatch.context() as patched:
+        patched.setattr(versions, "complete", lambda folder: [][folder])  # cannot be read
+        assert _base(tmp_path, "last_pushed", "third") == second
+    third = _pushed(store, tmp_path, "third")
+    assert _base(tmp_path, "last_pushed", "fourth") == third
 
 
 def test_the_base_is_the_model_of_a_run(store, tmp_path):
