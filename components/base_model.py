@@ -23,6 +23,8 @@ EXAMPLES = "examples"
 
 SETTING = "train.initial_weights"
 
+_SHOWN = 3  # runs that an error names
+
 
 class NoModelError(UserError):
     """``train.initial_weights: run:ID`` names a run without a model."""
@@ -62,7 +64,7 @@ class BaseModel(ResolverStrategy):
     """
 
     def __init__(self, choice: str):
-        """``choice``: ``last_blessed``, ``last_pushed`` or ``run:ID``."""
+        """``choice``: ``last_blessed``, ``last_pushed``, or ``run:`` and the start of an ID."""
         self._choice = choice
 
     def resolve_artifacts(
@@ -71,26 +73,31 @@ class BaseModel(ResolverStrategy):
         """Leaves one artifact at most in ``model``, none in the channels of verdicts.
 
         Raises:
-            NoModelError: the run has no model, or no model any more.
+            NoModelError: the run has no model, or no model any more; or several runs have an ID
+                that begins so.
         """
-        models = {model.id: model for model in input_dict["model"] if fileio.exists(model.uri)}
-        found = [models[number] for number in self._ids(store, input_dict) if number in models]
-        if self._choice.startswith(RUN):
-            if not found:
-                raise NoModelError(self._choice, "there is no such run, or its model is gone")
-        else:
-            same = identity(each.uri for each in input_dict[EXAMPLES])
-            again = [m.id for m in input_dict["model"] if _examples(m) == same]
-            found = [model for model in found if not again or model.id < min(again)]
-        chosen = next(iter(found), None)
+        models = {model.id: model for model in input_dict["model"]}
+        found = (models[number] for number in self._ids(store, input_dict) if number in models)
+        of_run = self._choice.startswith(RUN)
+        same = None if of_run else identity(each.uri for each in input_dict[EXAMPLES])
+        again = [number for number, model in models.items() if _examples(model) == same]
+        fits = (model for model in found if not again or model.id < min(again))
+        chosen = next((model for model in fits if fileio.exists(model.uri)), None)
+        if of_run and chosen is None:
+            raise NoModelError(self._choice, "there is no such run, or its model is gone")
         others: dict[str, list[types.Artifact]] = {key: [] for key in input_dict if key != EXAMPLES}
         return {**input_dict, **others, "model": [chosen] if chosen else []}
 
-    def _ids(self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]) -> list[int]:
+    def _ids(
+        self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
+    ) -> Iterable[int]:
         """IDs of all models that fit the choice, the newest verdict first."""
         if self._choice.startswith(RUN):
-            run = RunMetadata.find(store, self._choice.removeprefix(RUN))
-            return [int(each.id) for each in run.outputs()][::-1] if run else []
+            runs = RunMetadata.matching(store, self._choice.removeprefix(RUN))
+            if len(runs) > 1:
+                problem = f"{len(runs)} runs have an ID that begins so: {_listed(runs)}"
+                raise NoModelError(self._choice, problem)
+            return [int(each.id) for run in runs for each in run.outputs()][::-1]
 
         def newest(key: str, fits: Callable[[types.Artifact], int]) -> list[types.Artifact]:
             return sorted(filter(fits, input_dict[key]), key=lambda each: -int(each.id))
@@ -101,8 +108,21 @@ class BaseModel(ResolverStrategy):
             blessings = newest("model_blessing", lambda each: each.get_int_custom_property(blessed))
             return [each.get_int_custom_property(model_id) for each in blessings]
         pushes = newest("pushed_model", lambda each: each.get_int_custom_property("pushed"))
-        kind = standard_artifacts.Model.TYPE_NAME
-        return [number for each in pushes for number in origin(store, each.id, kind)]
+        # Only as many queries as it takes to find one.
+        return (number for each in pushes for number in _pushed(store, each.id))
+
+
+def _listed(runs: list[RunMetadata]) -> str:
+    names = [str(run.context.name) for run in runs[:_SHOWN]]
+    return ", ".join(names) + (" …" if len(runs) > _SHOWN else "")
+
+
+def _pushed(store: MetadataStore, pushed_id: int) -> list[int]:
+    """ID of the model of a PushedModel; a rollback pushes one that was pushed before."""
+    restored = origin(store, pushed_id, standard_artifacts.PushedModel.TYPE_NAME)
+    return origin(store, pushed_id, standard_artifacts.Model.TYPE_NAME) or [
+        number for each in restored for number in _pushed(store, each)
+    ]
 
 
 def _examples(model: types.Artifact) -> str:

@@ -9,6 +9,7 @@ the schema and runs on machines without the file.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from google.protobuf import text_format
@@ -53,32 +54,34 @@ class ImportSchema(base_component.BaseComponent):
     SPEC_CLASS = ImportSchemaSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(self, schema_file: str) -> None:
+    def __init__(self, schema_file: str, comparators: Collection[str] = ()) -> None:
         """Reads the schema.
 
         Args:
           schema_file: path of a text proto ``tensorflow_metadata.v0.Schema``, on any file system
             that TFX supports.
+          comparators: kinds of comparators for drift or skew that another component uses, such as
+            ``drift_comparator``.
 
         Raises:
           UserError: the file is missing, unreadable, empty, or not such a schema; or it has a
-            comparator for drift or skew.
+            comparator that no component uses.
         """
         super().__init__(
             spec=ImportSchemaSpec(
-                schema_text=text_format.MessageToString(_read(schema_file)),
+                schema_text=text_format.MessageToString(_read(schema_file, comparators)),
                 schema=types.Channel(type=standard_artifacts.Schema),
             )
         )
 
 
-def _read(schema_file: str) -> schema_pb2.Schema:
+def _read(schema_file: str, comparators: Collection[str]) -> schema_pb2.Schema:
     line: int | None = None
     try:
         with fileio.open(schema_file, "rb") as file:
             schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
         if schema.feature:
-            checks.refuse_comparators(schema, schema_file)
+            checks.refuse_comparators(schema, schema_file, comparators)
             return schema
         problem = "the schema has no features; expected 'feature { … }' sections."
     except text_format.ParseError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ml_metadata.metadata_store import MetadataStore
+from ml_metadata.proto import metadata_store_pb2
 from tfx import types
 from tfx.dsl.components.common.resolver import ResolverStrategy
 from tfx.dsl.io import fileio
@@ -39,14 +40,26 @@ class LastStatistics(ResolverStrategy):
         self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
         """Leaves one artifact at most in ``earlier``, and none in ``anomalies``."""
-        known = {each.id: each for each in input_dict["earlier"] if fileio.exists(each.uri)}
-        own = {each.id for each in input_dict["statistics"]}
+        known = {each.id: each for each in input_dict["earlier"]}
+        verdicts = {int(each.id) for each in input_dict["anomalies"]}
+        again = verdicts & _made_from(store, [int(each.id) for each in input_dict["statistics"]])
         kind, found = standard_artifacts.ExampleStatistics.TYPE_NAME, []
-        for verdict in sorted(input_dict["anomalies"], key=lambda each: int(each.id)):
-            checked = origin(store, verdict.id, kind)
+        # From the newest on: the number of queries does not grow with that of the runs.
+        for verdict in sorted(verdicts, reverse=True):
+            if again and verdict >= min(again):
+                continue
             # The gate's own input "earlier" is older than the statistics that it checked.
-            newest = max(checked, default=None)
-            if newest in own:
+            newest = known.get(max(origin(store, verdict, kind), default=0))
+            if newest and fileio.exists(newest.uri):
+                found = [newest]
                 break
-            found += [known[newest]] if newest in known else []
-        return {**input_dict, "earlier": found[-1:], "anomalies": []}
+        return {**input_dict, "earlier": found, "anomalies": []}
+
+
+def _made_from(store: MetadataStore, ids: list[int]) -> set[int]:
+    """IDs of all that executions made which read one of the artifacts."""
+    event = metadata_store_pb2.Event
+    read = store.get_events_by_artifact_ids(ids)
+    readers = sorted({each.execution_id for each in read if each.type == event.INPUT})
+    made = store.get_events_by_execution_ids(readers) if readers else []
+    return {each.artifact_id for each in made if each.type == event.OUTPUT}

@@ -24,8 +24,9 @@ class SpanWindow(ResolverStrategy):
 
     TFX's SpanRangeStrategy takes the newest span of all runs, each artifact of a span, and also
     spans that a gate refused. This one ends at the span of this run, so that a run for an older
-    span trains on that one and older ones; it takes the newest version of a span; and it leaves out
-    spans that no gate has passed, that another source or other code read, or whose files are gone::
+    span trains on that one and older ones; of each span, it takes the version that a run read last;
+    and it leaves out spans that no gate has passed, that another source or other code read, or
+    whose files are gone::
 
         window = tfx.dsl.Resolver(
             strategy_class=SpanWindow,
@@ -64,15 +65,22 @@ class SpanWindow(ResolverStrategy):
         named = [each for each in input_dict["examples"] if spans.SERIES in _properties(each)]
         found = SpanRangeStrategy(span_range).resolve_artifacts(store, {"examples": named})
         by_id = {each.id: each for each in (found or {}).get("examples", ()) if each.id in checked}
-        chosen = spans.select(
-            _properties(newest),
-            {key: _properties(each) for key, each in by_id.items() if fileio.exists(each.uri)},
-        )
+        there = [key for key in _by_last_use(store, by_id) if fileio.exists(by_id[key].uri)]
+        chosen = spans.select(_properties(newest), {key: _properties(by_id[key]) for key in there})
         return {**input_dict, "examples": [*(by_id[key] for key in chosen), newest]}
 
 
 def _properties(artifact: types.Artifact) -> Properties:
     return run_metadata.of_artifact(artifact.mlmd_artifact)
+
+
+def _by_last_use(store: MetadataStore, ids: Iterable[int]) -> list[int]:
+    """IDs of artifacts in the order of the last runs that made them or took them from the cache."""
+    last: dict[int, int] = {}
+    for event in store.get_events_by_artifact_ids([*ids]):
+        if event.type == metadata_store_pb2.Event.OUTPUT:
+            last[event.artifact_id] = max(last.get(event.artifact_id, 0), event.execution_id)
+    return sorted(last, key=last.__getitem__)
 
 
 def _inputs_of_producers(store: MetadataStore, outputs: Iterable[types.Artifact]) -> set[int]:

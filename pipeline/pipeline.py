@@ -144,6 +144,7 @@ def assemble(
         StatisticsGen(examples=examples, stats_options=data.stats_options(task))
     )
     is_own = settings.data.preprocessing_fn is None
+    limits = Limits(settings.drift.max_distance, settings.drift.max_skew, settings.drift.features)
     schema_node = nodes.add(
         SchemaGen(
             statistics=statistics_gen.outputs["statistics"],
@@ -152,14 +153,11 @@ def assemble(
             lists=task.list_features if is_own else (),
         )
         if settings.schema_path is None
-        else ImportSchema(schema_file=settings.schema_path)
+        else ImportSchema(schema_file=settings.schema_path, comparators=limits.comparators)
     )
     schema = schema_node.outputs["schema"]
-    drift = settings.drift
-    compared: dict[str, Any] = {}
-    if drift.max_skew is not None or drift.looks_back:
-        compared["limits"] = Limits(drift.max_distance, drift.max_skew, drift.features)
-    if drift.looks_back:
+    compared: dict[str, Any] = {"limits": limits} if limits.comparators else {}
+    if settings.drift.looks_back:
         last = Resolver(
             strategy_class=LastStatistics,
             config={"choice": last_statistics.CHOICE},

@@ -30,7 +30,7 @@ SIDES = {
     "tfx": "import tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor",
     "run": f"import {_ENTRYPOINT}.__main__, {_ENTRYPOINT}.run",
     "resolve": f"import {_ENTRYPOINT}.__main__, {_ENTRYPOINT}.resolve",
-    "latest-blessed": f"import {_ENTRYPOINT}.__main__, {_ENTRYPOINT}.earlier_models",
+    "latest-blessed": f"import {_ENTRYPOINT}.__main__, {_ENTRYPOINT}.records",
 }
 
 

@@ -98,30 +98,39 @@ def _picture_rule(name: str, picture: labels.Picture) -> Rule:
     return Rule(name, True, picture.size, picture.size, expected)
 
 
-def refuse_comparators(schema: schema_pb2.Schema, file: str) -> None:
-    """Refuses comparators for drift and skew: no component has other statistics to compare with.
+_TURNED_ON_BY = {"drift_comparator": "drift.max_distance", "skew_comparator": "drift.max_skew"}
+
+
+def refuse_comparators(schema: schema_pb2.Schema, file: str, used: Collection[str] = ()) -> None:
+    """Refuses comparators for drift and skew that have no effect.
+
+    Args:
+        used: fields whose comparators have one.
 
     Raises:
-        UserError: the schema has one.
+        UserError: the schema has another one.
     """
     found = [
         (feature.name, field)
         for feature in _with_nested(schema.feature)
         for field in ("drift_comparator", "skew_comparator")
-        if feature.HasField(field)
+        if field not in used and feature.HasField(field)
     ]
     constraints = schema.dataset_constraints
     for field in ("num_examples_drift_comparator", "num_examples_version_comparator"):
         if constraints.HasField(field):
             found.append(("dataset_constraints", field))
     for name, field in found:
+        setting = _TURNED_ON_BY.get(field, "")
+        use = f"{f'Set {setting}, or remove' if setting else 'Remove'} {field}."
         raise UserError(
-            f"{file}: {name!r} has a {field}, but each run checks its own data alone, so that it "
-            f"would have no effect. Remove {field}.",
+            f"{file}: {name!r} has a {field}, which would have no effect"
+            f"{f' without {setting}' if setting else ''}. {use}",
             file=file,
             record=name,
             value=field,
-            suggestion=f"a schema without {field}",
+            setting=setting,
+            suggestion=use,
         )
 
 

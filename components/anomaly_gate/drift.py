@@ -11,6 +11,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.feature_statistics import common, name_of
 
+DRIFT, SKEW = "drift_comparator", "skew_comparator"
+"""Fields of a schema's feature."""
+
 _MEASURES = {
     "L_INFTY": "the largest difference of the share of a value",
     "JENSEN_SHANNON_DIVERGENCE": "Jensen-Shannon divergence",
@@ -25,7 +28,14 @@ class Limits(NamedTuple):
     skew: float | None = None
     """Of each feature of the task between the train split and another one."""
     features: Mapping[str, float] = {}
-    """In place of both, by feature."""
+    """In place of both, by feature; they also turn the comparison with the last good run on."""
+
+    @property
+    def comparators(self) -> tuple[str, ...]:
+        """The kinds of comparators of a schema that have an effect: a comparison is on."""
+        runs = self.drift is not None or bool(self.features)
+        on = {DRIFT: runs, SKEW: self.skew is not None}
+        return tuple(kind for kind, is_on in on.items() if is_on)
 
 
 def findings(
@@ -46,15 +56,15 @@ def findings(
         train: name of the train split.
     """
     whole = statistics[train]
-    if earlier is not None and (limits.drift is not None or limits.features):
+    if earlier is not None and DRIFT in limits.comparators:
         names = [name for name in used if limits.drift is not None]
-        compared = _with_comparators(schema, whole, limits, limits.drift, names, "drift_comparator")
+        compared = _with_comparators(schema, whole, limits, limits.drift, names, DRIFT)
         distances = _distances(whole, compared, previous_statistics=_list(earlier))
         yield from _exceeded(train, distances, "the train split of the last good run")
     for split, other in statistics.items():
-        if limits.skew is None or split == train or not other.num_examples:
+        if SKEW not in limits.comparators or split == train or not other.num_examples:
             continue
-        compared = _with_comparators(schema, whole, limits, limits.skew, used, "skew_comparator")
+        compared = _with_comparators(schema, whole, limits, limits.skew, used, SKEW)
         distances = _distances(whole, compared, serving_statistics=_list(other))
         yield from _exceeded(split, distances, f"the split {train}")
 

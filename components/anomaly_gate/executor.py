@@ -72,10 +72,8 @@ class Executor(base_executor.BaseExecutor):
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
         schema_file = io_utils.get_only_uri_in_dir(schema_folder)
         schema = io_utils.SchemaReader().read(schema_file)
-        text = exec_properties.get("limits")
-        limits = drift.Limits(**json.loads(text)) if text else None
-        if limits is None:
-            checks.refuse_comparators(schema, schema_file)
+        limits = drift.Limits(**json.loads(exec_properties.get("limits") or "{}"))
+        checks.refuse_comparators(schema, schema_file, limits.comparators)
         needs = json.loads(exec_properties.get("needs") or "[]")
         known = [feature.name for feature in schema.feature]
         chosen = exec_properties.get("task")
@@ -106,13 +104,15 @@ class Executor(base_executor.BaseExecutor):
         if before := input_dict.get(EARLIER):
             view = _statistics(artifact_utils.get_single_instance(before), train)
             earlier = view.get_default_slice_or_die().proto()
-        if limits is not None and not findings:
+        if not findings:
             used = known if task is None else task.schema_features
             findings += drift.findings(wholes, earlier, schema, limits, used, train)
-        mismatches, unseen = [], ""
+        unknown = [name for name in limits.features if name not in known]
+        mismatches = [missing("drift.features", each, each, known) for each in unknown]
+        unseen = ""
         if task is not None:
             observed = checks.observed(schema, wholes)
-            mismatches = [*task.mismatches(observed, train)]
+            mismatches += task.mismatches(observed, train)
             mismatches += values.mismatches(files, wholes, task.value_checks())
             absent = [name for name in needs if name not in known]
             mismatches += [missing("evaluate.slices", each, each, known) for each in absent]

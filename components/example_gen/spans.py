@@ -16,15 +16,18 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.archives import files
 
 LATEST = "latest"
+
+_T = TypeVar("_T")
 
 SPAN, VERSION = "span", "version"
 """Custom properties of Examples, numbers, as TFX's drivers set them."""
@@ -33,6 +36,10 @@ NAME, FILES, SERIES = "span_name", "span_files", "span_series"
 """Custom properties of Examples: the span for people, such as ``2026-11-27``; the number of its
 files; and a digest of all that the span has in common with others of the same pattern."""
 
+PATTERNS = "span_patterns"
+"""Custom property of Examples: the patterns of the files, as JSON."""
+
+_log = logging.getLogger(__name__)
 _EPOCH = datetime.date(1970, 1, 1)
 _WORD = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::([^{}]*))?\}")
 _DATE = ("YYYY", "MM", "DD")
@@ -64,6 +71,13 @@ class MissingSpanError(UserError):
         )
 
 
+class SpanNameError(UserError):
+    """The name of a file or folder that fits a pattern, but does not name one span."""
+
+    def __init__(self, path: str, problem: str, use: str):
+        super().__init__(f"{path}: {problem}; {use}", file=path, suggestion=use)
+
+
 class Span(NamedTuple):
     """A span that exists."""
 
@@ -80,18 +94,23 @@ class Span(NamedTuple):
     name: str
     """For people: a date, or the number."""
 
+    source: tuple[str, ...]
+    """The patterns with their words in braces."""
+
     def state(self) -> str:
-        """A digest of names, sizes and times of all files."""
+        """A digest of names, sizes and times of all files; -1 of those that vanish meanwhile."""
         digest = hashlib.sha256()
         for path in sorted(_all_files(self.paths)):
-            digest.update(f"{path} {files.size(path)} {files.modified(path)}\n".encode())
+            seen = (_unless_gone(look, path, -1) for look in (files.size, files.modified))
+            digest.update(f"{path} {' '.join(map(str, seen))}\n".encode())
         return digest.hexdigest()
 
     def properties(self) -> dict[str, int | str]:
         """Custom properties of its Examples, without the series."""
-        version = {} if self.version is None else {VERSION: self.version}
         count = sum(1 for _ in _all_files(self.paths))
-        return {SPAN: self.number, **version, NAME: self.name, FILES: count}
+        version = {} if self.version is None else {VERSION: self.version}
+        patterns = json.dumps(self.source)
+        return {SPAN: self.number, **version, NAME: self.name, FILES: count, PATTERNS: patterns}
 
 
 def told(properties: Mapping[str, Any]) -> dict[str, int | str]:
@@ -110,6 +129,32 @@ def told_of(examples: Iterable[Mapping[str, Any]]) -> list[dict[str, int | str]]
     """:func:`told` of several Examples that have spans, the newest last."""
     found = (told(properties) for properties in examples)
     return sorted(filter(None, found), key=lambda each: int(each["span"]))
+
+
+def with_versions(
+    read: Sequence[Mapping[str, int | str]], properties: Mapping[str, Any]
+) -> list[dict[str, int | str]]:
+    """The result of :func:`told_of`, with ``version_there`` where that is not the version read.
+
+    Args:
+        read: see :func:`told_of`.
+        properties: custom properties of one of these Examples.
+    """
+    there: dict[int, int | None] = {}
+    if PATTERNS in properties and read:
+        try:
+            for span in _newest_first(json.loads(properties[PATTERNS]), None):
+                if span.number < int(read[0]["span"]):
+                    break
+                there.setdefault(span.number, span.version)
+        except Exception as error:  # each file system has its own; the source may be out of reach
+            _log.info("%s: the versions are not known: %s", properties[PATTERNS], error)
+    return [
+        {**each}
+        if (now := there.get(int(each["span"]))) in (None, each.get("version"))
+        else {**each, "version_there": now}
+        for each in read
+    ]
 
 
 def words(told: Mapping[str, int | str]) -> str:
@@ -172,11 +217,14 @@ def number_of(wanted: str, setting: str = "data.span") -> int | None:
         return None if fixed is None else int(fixed.get("start_span_number", 0))
     if re.fullmatch("[0-9]+", wanted):
         return int(wanted)
+    use = "latest, a number, or a date such as 2026-11-27"
     try:
-        return (datetime.date.fromisoformat(wanted) - _EPOCH).days
+        number = (datetime.date.fromisoformat(wanted) - _EPOCH).days
     except ValueError:
-        use = "latest, a number, or a date such as 2026-11-27"
         raise SettingError(setting, wanted, "is not a span", use) from None
+    if number < 0:
+        raise SettingError(setting, wanted, "is before 1970-01-01", use)
+    return number
 
 
 def name_of(number: int, pattern: str) -> str:
@@ -199,6 +247,7 @@ def find(patterns: Sequence[str], wanted: str = LATEST) -> Span:
     Raises:
         SettingError: a pattern is wrong.
         MissingSpanError: there is no such span.
+        SpanNameError: a date is before 1970, or two names are of the same span and version.
     """
     number = number_of(wanted)
     for found in newest_first(patterns, number):
@@ -213,6 +262,7 @@ def every(patterns: Sequence[str]) -> list[Span]:
 
     Raises:
         SettingError: a pattern is wrong.
+        SpanNameError: see :func:`find`.
     """
     return [*newest_first(patterns)][::-1]
 
@@ -233,16 +283,16 @@ def select(newest: Mapping[str, Any], others: Mapping[Any, Mapping[str, Any]]) -
 
     Args:
         newest: custom properties of the examples of this run.
-        others: custom properties of examples whose span is in the window, by a key that grows.
+        others: custom properties of examples whose span is in the window. Of a span, the last ones
+            count, so they are in the order in which runs used them last: a run uses the version and
+            the content that are there, also after a version was removed or a file was restored.
     """
-    best: dict[int, tuple[int, Any]] = {}
+    last: dict[int, Any] = {}
     for key, properties in others.items():
-        span = int(properties[SPAN])
-        same = properties.get(SERIES) == newest.get(SERIES)
-        if same and span != int(newest[SPAN]):
-            rank = int(properties.get(VERSION, 0)), key
-            best[span] = max(best.get(span, rank), rank)
-    return [best[span][1] for span in sorted(best)]
+        if properties.get(SERIES) == newest.get(SERIES):
+            last[int(properties[SPAN])] = key
+    last.pop(int(newest[SPAN]), None)
+    return [last[span] for span in sorted(last)]
 
 
 class Window(NamedTuple):
@@ -254,30 +304,38 @@ class Window(NamedTuple):
     missing: tuple[str, ...]
     """Spans in the window that are not there."""
 
+    other: tuple[str, ...] = ()
+    """For people: the spans that have another version than the one that was read."""
+
     def words(self) -> str:
         """For people: ``3 spans, 5 to 7`` or ``2 of 3 spans: 5, 7; without 6``."""
         asked = len(self.names) + len(self.missing)
-        if not self.missing:
-            several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
-            return several if asked > 1 else f"1 span, {self.names[0]}"
-        return (
-            f"{len(self.names)} of {asked} spans: {', '.join(self.names)}; without "
-            f"{', '.join(self.missing)}"
-        )
+        if self.missing:
+            there = f"{len(self.names)} of {asked} spans: {', '.join(self.names)}"
+            return "; ".join([there, f"without {', '.join(self.missing)}", *self.other])
+        several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
+        return "; ".join([several if asked > 1 else f"1 span, {self.names[0]}", *self.other])
 
 
 def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
     """The window of the spans that were read.
 
     Args:
-        read: results of :func:`told`, the newest last.
+        read: results of :func:`told` or :func:`with_versions`, the newest last.
     """
     last = int(read[-1]["span"])
     there = {int(each["span"]): str(each["name"]) for each in read}
     pattern = "{SPAN}" if str(read[-1]["name"]) == str(last) else "{YYYY}"
     first = max(last - size + 1, 0)
     missing = (each for each in range(first, last) if each not in there)
-    return Window(tuple(there.values()), tuple(name_of(each, pattern) for each in missing))
+    other = (
+        f"{each['name']} in version {each['version']}, but version {each['version_there']} is there"
+        for each in read
+        if "version_there" in each
+    )
+    return Window(
+        tuple(there.values()), tuple(name_of(each, pattern) for each in missing), tuple(other)
+    )
 
 
 def newest_first(patterns: Sequence[str], number: int | None = None) -> Iterator[Span]:
@@ -302,7 +360,14 @@ def newest_first(patterns: Sequence[str], number: int | None = None) -> Iterator
             last, every_path = span, tuple(sorted({path for each in paths for path in each}))
             name = name_of(span, patterns[0])
             has_version = "{VERSION" in patterns[0]
-            yield Span(span, version if has_version else None, tuple(filled), every_path, name)
+            yield Span(
+                number=span,
+                version=version if has_version else None,
+                patterns=tuple(filled),
+                paths=every_path,
+                name=name,
+                source=tuple(patterns),
+            )
 
 
 def _listed(pattern: str, number: int | None) -> dict[tuple[int, int], str]:
@@ -324,9 +389,15 @@ def _listed(pattern: str, number: int | None) -> dict[tuple[int, int], str]:
             )
         except ValueError:  # the 31st of February
             continue
+        if span < 0:
+            problem = "is a date before 1970-01-01, and the number of a span is never negative"
+            raise SpanNameError(path, problem, "rename it")
         if number in (None, span):
             filled = _WORD.sub(lambda word, texts=texts: texts[word[1]], head)  # type: ignore[misc]
-            found[span, int(texts.get("VERSION", 0))] = filled + tail
+            key = span, int(texts.get("VERSION", 0))
+            if (other := found.setdefault(key, filled + tail)) != filled + tail:
+                problem = f"has the same span and version as {other.removesuffix(tail)}"
+                raise SpanNameError(path, problem, "rename or remove one of them")
     return found
 
 
@@ -348,7 +419,18 @@ def _all_files(paths: Iterable[str]) -> Iterator[str]:
     """The files, and those in the folders and below; not those whose names begin with a dot."""
     for path in paths:
         if files.is_folder(path):
-            inside = (name for name in files.names(path) if not name.startswith("."))
+            names: list[str] = _unless_gone(files.names, path, [])
+            inside = (name for name in names if not name.startswith("."))
             yield from _all_files(posixpath.join(path, name) for name in inside)
         else:
             yield path
+
+
+def _unless_gone(look: Callable[[str], _T], path: str, gone: _T) -> _T:
+    """What a look at a path finds; ``gone`` if another program has removed the path meanwhile."""
+    try:
+        return look(path)
+    except OSError:
+        if files.exists(path):
+            raise
+        return gone

@@ -62,6 +62,14 @@ class RunMetadata:
         return None if context is None else cls(store, context)
 
     @classmethod
+    def matching(cls, store: ml_metadata.MetadataStore, start: str) -> list[RunMetadata]:
+        """The run with this ID; if there is none, all runs whose IDs begin with it."""
+        if found := cls.find(store, start):
+            return [found]
+        contexts = store.get_contexts_by_type(_RUN)
+        return [cls(store, each) for each in contexts if each.name.startswith(start)]
+
+    @classmethod
     def open(cls, metadata_db: str | os.PathLike[str], run_id: str) -> RunMetadata | None:
         """The run in an SQLite file; None if the file or the run does not exist."""
         if not os.path.exists(metadata_db):

@@ -36,7 +36,7 @@ def roll_back(folder: str, reason: str, to: int | None = None) -> Rollback:
     if "://" in folder:
         filesystem.register()
     with versions.explained(folder):
-        known = versions.numbers(folder)
+        known = versions.complete(folder)
         if not known:
             raise UserError(f"{folder}: has no version to roll back to.", file=folder)
         made = {number: of(folder, number) for number in known}

@@ -88,6 +88,11 @@ def numbers(folder: str) -> list[int]:
     return sorted((int(name) for name in names if owner.is_version(name)), reverse=True)
 
 
+def complete(folder: str) -> list[int]:
+    """:func:`numbers` without those that an interrupted push left: they have no main file."""
+    return [each for each in numbers(folder) if main_files(posixpath.join(folder, str(each)))]
+
+
 def main_files(model: str) -> list[str]:
     """Names of a SavedModel's main files; usually one."""
     return [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]

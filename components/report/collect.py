@@ -23,7 +23,7 @@ from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
-from stagecraft.components.metadata import component_runs, manifest
+from stagecraft.components.metadata import component_runs, manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate import JSON as PARITY
@@ -98,7 +98,7 @@ def collect(
     sections = task.report_sections if task else ()
     data, pixels, files = data_summary.read(artifacts, names, trained, ids, sections, picture)
     if data and trained:
-        data = dataclasses.replace(data, window=_window(settings, trained))
+        data = dataclasses.replace(data, window=_window(settings, trained, artifacts))
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -251,11 +251,14 @@ def _shown(value: str | int | float) -> str:
     return secrets.redact(str(value))
 
 
-def _window(settings: str, trained: Training) -> str:
+def _window(settings: str, trained: Training, artifacts: Mapping[str, Artifact]) -> str:
     """The spans that the model is trained on, if the settings have a window of several."""
     size = (((yaml.safe_load(settings) or {}) if settings else {}).get("data") or {}).get("window")
     read = trained.record.get("spans")
-    return spans.window(read, size).words() if size and read else ""
+    if not size or not read:
+        return ""
+    properties = run_metadata.of_artifact(artifacts["examples"].mlmd_artifact)
+    return spans.window(spans.with_versions(read, properties), size).words()
 
 
 def _settings(text: str, trained: Training | None) -> str:

@@ -17,9 +17,6 @@ RUN, RESOLVE, LATEST_BLESSED = "run", "resolve", "latest-blessed"
 SPAN_WINDOW = "span-window"
 """Operation of the entrypoint: look up the examples of earlier spans."""
 
-RECORD_SPAN = "--record_span"
-"""Argument: record the input ``examples``, if the executor ends without an error."""
-
 HEAD = "# PIPELINE DEFINITION"
 """First line of a compiled file, as the KFP SDK writes it."""
 

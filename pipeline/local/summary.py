@@ -65,7 +65,7 @@ def _of_examples(artifacts: Artifacts) -> str:
 
 
 def _of_window(artifacts: Artifacts) -> str:
-    read = spans_of(artifacts)
+    read = _read_window(artifacts)
     if not read:
         return ""
     oldest, newest = int(read[0]["span"]), int(read[-1]["span"])
@@ -143,6 +143,12 @@ def spans_of(artifacts: Artifacts) -> list[dict[str, int | str]]:
     """The spans, from artifacts of examples, the newest last; empty if the data have no spans."""
     properties = (each.mlmd_artifact.custom_properties for each in artifacts["examples"])
     return spans.told_of(map(run_metadata.values, properties))
+
+
+def _read_window(artifacts: Artifacts) -> list[dict[str, int | str]]:
+    """The spans of a window, and the versions that are there now; empty without spans."""
+    properties = run_metadata.of_artifact(artifacts["examples"][0].mlmd_artifact)
+    return spans.with_versions(spans_of(artifacts), properties)
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:
@@ -223,7 +229,7 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         fields["examples"] = example_counts(outputs[generator])
         if read := spans_of(outputs[generator]):
             fields["span"] = read[0]
-    if nodes.WINDOW in outputs and (read := spans_of(outputs[nodes.WINDOW])):
+    if nodes.WINDOW in outputs and (read := _read_window(outputs[nodes.WINDOW])):
         fields["window"] = read
     if not fields["examples"] and "StatisticsGen" in outputs:
         fields["examples"] = _counted(outputs["StatisticsGen"])

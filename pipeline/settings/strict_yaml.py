@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Any
 
 import yaml
@@ -59,7 +60,7 @@ def read(path: pathlib.Path) -> Any:
 
 
 def parse(text: str) -> Any:
-    """Parses a text; dates stay text.
+    """Parses a text; dates, and numbers such as 010 and 1:30, stay text.
 
     Raises:
         YamlError: it is no YAML; it has a duplicate key; a number is too long, nesting too deep,
@@ -194,7 +195,14 @@ def _check_keys(node: yaml.MappingNode) -> None:
         lines[key.tag, key.value] = key.start_mark.line + 1
 
 
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
+
+# YAML 1.1 reads 010 as 8, 0b11 as 3 and 1:30 as 90. Here, they stay text, as dates do.
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != f"{_TAG}timestamp"]
+    first: [
+        (tag, _INT if tag == f"{_TAG}int" else regexp)
+        for tag, regexp in resolvers
+        if tag != f"{_TAG}timestamp"
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

@@ -141,7 +141,7 @@ class DriftSettings(Settings):
     features: dict[str, float] = Field(
         {},
         description="mapping from feature to its own maximum, between 0 and 1, in place of "
-        "max_distance and max_skew",
+        "max_distance and max_skew; without max_skew, the splits are not compared",
     )
 
     @field_validator("features")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
+from recorded_runs import RecordedRuns
 from tfx import types
 from tfx.types import standard_artifacts
 
@@ -48,6 +49,14 @@ class Recorded:
             self._execute(day, [model], [pushed])
             self.models[day] = model
 
+    def roll_back(self, day: str) -> None:
+        """As ``stagecraft push --rollback`` records that the model of a day is served again."""
+        restored = self.inputs["pushed_model"][DAYS.index(day)]
+        pushed = self._artifact("pushed_model", standard_artifacts.PushedModel, "")
+        pushed.set_int_custom_property("pushed", 1)
+        self._execute("", [restored], [pushed])
+        self.inputs["pushed_model"][DAYS.index(day)] = pushed  # the next one restores this one
+
     def _artifact(self, key: str, kind: type, uri: str) -> types.Artifact:
         type_id = self.store.put_artifact_type(metadata_store_pb2.ArtifactType(name=kind.TYPE_NAME))
         stored = metadata_store_pb2.Artifact(type_id=type_id, uri=uri)
@@ -66,11 +75,11 @@ class Recorded:
             for kind, artifacts in ((Event.INPUT, given), (Event.OUTPUT, made))
             for each in artifacts
         ]
-        context = metadata_store_pb2.Context(type_id=self._run, name=run)
+        contexts = [metadata_store_pb2.Context(type_id=self._run, name=run)] if run else []
         self.store.put_execution(
             metadata_store_pb2.Execution(type_id=self._execution),
             events,
-            [context],
+            contexts,
             reuse_context_if_already_exist=True,
         )
 
@@ -110,6 +119,7 @@ def resolve(recorded: Recorded) -> Callable[..., str | None]:
         ("last_pushed", "first", None),
         ("run:third", "third", "third"),
         ("run:first", "tomorrow", "first"),
+        ("run:fir", "tomorrow", "first"),
     ],
 )
 def test_the_model(choice, day, expected, resolve):
@@ -124,9 +134,36 @@ def test_a_model_whose_files_are_gone_is_passed_over(resolve, recorded):
     assert (caught.value.setting, caught.value.value) == ("train.initial_weights", "run:second")
 
 
-def test_a_run_that_is_not_known(resolve):
+def test_after_a_rollback_the_last_pushed_model_is_the_one_that_is_served(resolve, recorded):
+    recorded.inputs["pushed_model"][1].set_int_custom_property("pushed", 1)
+    assert resolve("last_pushed") == "second"
+    for _ in range(2):  # a version that a rollback wrote may come back, too
+        recorded.roll_back("first")
+        assert resolve("last_pushed") == "first"
+    assert resolve("last_pushed", "first") is None
+
+
+def test_the_number_of_queries_does_not_grow_with_the_pushes(tmp_path):
+    store, given = RecordedRuns(), {"examples": [standard_artifacts.Examples()], "model": []}
+    given["pushed_model"] = []
+    for _ in range(60):
+        given["model"].append(store.execute([], standard_artifacts.Model, str(tmp_path)))
+        pushed = store.execute(given["model"][-1:], standard_artifacts.PushedModel)
+        pushed.set_int_custom_property("pushed", 1)
+        given["pushed_model"].append(pushed)
+    found = BaseModel("last_pushed").resolve_artifacts(store, given)["model"]
+    assert found == given["model"][-1:]
+    assert store.queries <= 6
+
+
+def test_a_run_that_is_not_known_or_one_of_several(resolve, recorded):
     with pytest.raises(NoModelError):
         resolve("run:never")
+    recorded._execute("third-again", [], [])
+    assert resolve("run:third") == "third"
+    with pytest.raises(NoModelError) as caught:
+        resolve("run:thi")
+    assert caught.value.value == "run:thi"
 
 
 def test_examples_are_the_same_in_any_order():

@@ -6,6 +6,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.anomaly_gate.drift import Limits
 from stagecraft.components.anomaly_gate.executor import Executor as Gate
 from stagecraft.components.evaluator.component import Executor as Evaluator
 from stagecraft.components.evaluator.eval_config import make_eval_config
@@ -50,6 +51,28 @@ def test_a_comparator_is_refused(name, tmp_path):
     with pytest.raises(UserError) as caught:
         Gate().Do(inputs, {}, {})
     assert (caught.value.file, caught.value.record) == (str(file), record)
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "setting"),
+    [
+        ("drift_comparator", Limits(skew=0.3), "drift.max_distance"),
+        ("skew_comparator", Limits(drift=0.3, features={"town": 0.1}), "drift.max_skew"),
+        ("num_examples_drift_comparator", Limits(0.3, 0.3), ""),
+        ("drift_comparator", Limits(features={"town": 0.1}), None),
+        ("skew_comparator", Limits(skew=0.3), None),
+    ],
+)
+def test_a_comparator_needs_the_comparison_of_its_kind(name, limits, setting, tmp_path):
+    record, text = COMPARATORS[name]
+    file = tmp_path / "schema.pbtxt"
+    file.write_text(text)
+    if setting is None:
+        ImportSchema(str(file), limits.comparators)
+        return
+    with pytest.raises(UserError) as caught:
+        ImportSchema(str(file), limits.comparators)
+    assert (caught.value.record, caught.value.setting) == (record, setting)
 
 
 def test_a_slice_that_no_feature_has_is_refused(tmp_path):

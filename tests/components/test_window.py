@@ -2,12 +2,16 @@
 
 # No "from __future__ import annotations": TFX reads the annotations of its components.
 import json
+import os
 import pathlib
+import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2
+from recorded_runs import RecordedRuns
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
@@ -152,6 +156,28 @@ def test_a_window_has_the_newest_spans_and_none_is_read_twice(run, day, tmp_path
     assert reads(tmp_path / "days")[4:] == ["3/v2"]
 
 
+def test_a_window_has_the_version_and_the_content_that_a_run_used_last(run, day, tmp_path):
+    for span in (1, 2):
+        day(span, f"rows{span}")
+        run()
+    day(1, "bad", version=2)
+    run("1")
+    assert run() == ("1 2", "bad rows2")
+    shutil.rmtree(tmp_path / "days" / "1" / "v2")
+    run("1")  # from the cache
+    assert run() == ("1 2", "rows1 rows2"), "a version that was removed"
+    file = tmp_path / "days" / "1" / "v1" / "rows.csv"
+    before = file.stat()
+    file.write_text("corrected")
+    run("1")
+    assert run() == ("1 2", "corrected rows2")
+    file.write_text("rows1")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    run("1")  # from the cache
+    assert run() == ("1 2", "rows1 rows2"), "a file that was put back"
+    assert reads(tmp_path / "days") == ["1/v1", "2/v1", "1/v2", "1/v1"]
+
+
 def test_a_refused_span_and_other_data_are_no_part_of_a_window(run, day, tmp_path):
     day(1, "first")
     run()
@@ -177,6 +203,36 @@ def test_the_examples_tell_span_version_and_files(run, day, tmp_path):
     }
     assert spans.told(properties) == {"span": 7, "name": "7", "version": 1, "files": 1}
     assert "num_files:1" in properties["input_fingerprint"]
+
+
+@pytest.mark.parametrize("count", [4, 60])
+def test_the_number_of_queries_does_not_grow_with_the_spans(tmp_path, count):
+    store, given = RecordedRuns(), {"examples": [], "anomalies": []}
+    for span in range(count):
+        examples = store.execute([], Examples, str(tmp_path))
+        examples.set_int_custom_property(spans.SPAN, span)
+        examples.set_string_custom_property(spans.SERIES, "s")
+        given["examples"].append(examples)
+        given["anomalies"].append(store.execute([examples], Anomalies))
+    given["newest"] = given["examples"][-1:]
+    found = SpanWindow(3).resolve_artifacts(store, given)["examples"]
+    assert found == given["examples"][-3:]
+    assert store.queries == 3
+
+
+def test_words_name_a_version_that_was_not_read(tmp_path, day):
+    for span, version in ((1, 1), (1, 2), (2, 1), (3, 1), (9, 4)):
+        day(span, "rows", version)
+    source = f"{tmp_path}/days/{{SPAN}}/v{{VERSION}}"
+    properties = spans.find([source], "3").properties()
+    read = [{"span": span, "name": f"{span}", "version": 1} for span in (1, 2, 3)]
+    now = spans.with_versions(read, properties)
+    assert [each.get("version_there") for each in now] == [2, None, None]
+    [said] = spans.window(now, 3).other
+    assert {"1", "2"} <= set(re.findall("[0-9]+", said)) and said in spans.window(now, 4).words()
+    (tmp_path / "days").rename(tmp_path / "moved")
+    assert spans.with_versions(read, properties) == read
+    assert spans.with_versions(read, {}) == read
 
 
 def test_words_name_what_is_missing():

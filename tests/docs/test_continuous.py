@@ -90,10 +90,3 @@ def test_it_compiles(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "AnomalyGate" in tasks["Window"]["dependentTasks"]
     evaluated = tasks["Evaluator"]["inputs"]["artifacts"]["examples"]["taskOutputArtifact"]
     assert evaluated["producerTask"] == "ExampleGen"
-    executors = spec["deploymentSpec"]["executors"]
-    recording = [
-        name
-        for name, component in spec["components"].items()
-        if "--record_span" in executors[component["executorLabel"]]["container"]["args"]
-    ]
-    assert recording == ["AnomalyGate"]

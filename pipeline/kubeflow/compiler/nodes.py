@@ -23,7 +23,7 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
-from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Model
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model
 from tfx.types.standard_component_specs import RANGE_CONFIG_KEY
 from tfx.utils import name_utils
 
@@ -312,7 +312,6 @@ def _add_resolver(
     if is_window:
         types = {"examples": types["examples"]}
         operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
-        _record_spans(spec, node)
     elif "choice" in config:
         operation += [specs.CHOICE, config["choice"]]
     specs.add(
@@ -359,18 +358,6 @@ def _add_resolver(
     for step in list(specs.steps(spec)):
         for producer in resolvers if step.name == node.id else [node.id]:
             _take_parameters(step, producer)
-
-
-def _record_spans(spec: Json, node: resolver.Resolver) -> None:
-    """Makes the gate of a window record the spans that it passes."""
-    gates = {
-        channel.producer_component_id
-        for channel in _individual(node.inputs["anomalies"])  # those of all inputs
-        if issubclass(channel.type, ExampleAnomalies)
-    }
-    for step in specs.steps(spec):
-        if step.name in gates:
-            step.executor["container"]["args"].append(specs.RECORD_SPAN)
 
 
 def _take_parameters(step: specs.Step, producer: str) -> None:

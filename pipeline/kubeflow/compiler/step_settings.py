@@ -165,7 +165,6 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     if (
         specs.LATEST_BLESSED in args
         or specs.SPAN_WINDOW in args
-        or specs.RECORD_SPAN in args
         or specs.RESOLVED_INPUTS in args
         or _blesses(step.component)
         # Such a step gets addresses in place of copies, see the entrypoint.

@@ -17,7 +17,6 @@ from stagecraft.pipeline.kubeflow.spec import (
     BEAM_ARGS,
     CHOICE,
     LATEST_BLESSED,
-    RECORD_SPAN,
     RESOLVE,
     RESOLVED_INPUTS,
     RUN,
@@ -51,18 +50,17 @@ def main() -> None:
                 arguments.executor_class_path,
                 arguments.resolved_inputs,
                 beam_args,
-                record_span=arguments.record_span,
             )
         elif arguments.operation == RESOLVE:
             from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 
             resolve(invocation, arguments.driver_class_path, arguments.output_types)
         elif arguments.operation == SPAN_WINDOW:
-            from stagecraft.pipeline.kubeflow.entrypoint import span_records
+            from stagecraft.pipeline.kubeflow.entrypoint.records import look_up_window
 
-            span_records.look_up(invocation, folder, arguments.size)
+            look_up_window(invocation, folder, arguments.size)
         else:
-            from stagecraft.pipeline.kubeflow.entrypoint.earlier_models import look_up
+            from stagecraft.pipeline.kubeflow.entrypoint.records import look_up
 
             look_up(
                 invocation,
@@ -86,7 +84,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--driver_class_path", help="dotted path of the driver")
     parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")
     parser.add_argument("--size", type=int, default=1, help="spans of a window")
-    parser.add_argument(RECORD_SPAN, action="store_true", help="record the input examples")
     parser.add_argument(CHOICE, default="", help="train.initial_weights; empty: a baseline")
     parser.add_argument(RESOLVED_INPUTS, type=json.loads, default={}, help="types by input")
     parser.add_argument("--json_serialized_invocation_args", required=True, help="ExecutorInput")

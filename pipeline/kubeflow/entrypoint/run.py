@@ -34,16 +34,16 @@ from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
-from stagecraft.pipeline.kubeflow.entrypoint import addresses, earlier_models, span_records
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 Artifacts = dict[str, list[Artifact]]
 
 _VERDICTS = {
-    ModelBlessing.TYPE_NAME: ("blessed", 1, "model", earlier_models.BLESSED),
-    PushedModel.TYPE_NAME: ("pushed", 1, "model", earlier_models.PUSHED),
-    ExampleAnomalies.TYPE_NAME: ("anomalies", 0, "statistics", earlier_models.CHECKED),
+    ModelBlessing.TYPE_NAME: ("blessed", 1, "model", records.BLESSED),
+    PushedModel.TYPE_NAME: ("pushed", 1, "model", records.PUSHED),
+    ExampleAnomalies.TYPE_NAME: ("anomalies", 0, "statistics", records.CHECKED),
 }
 """Type of an output -> its property and value that say that an input is good, the input, and the
 folder of the records."""
@@ -65,8 +65,6 @@ def run(
     executor_class: str,
     resolved: dict[str, str],
     beam_args: list[str],
-    *,
-    record_span: bool = False,
 ) -> None:
     """Runs the executor and writes its output.
 
@@ -75,9 +73,7 @@ def run(
         pipeline: address of the pipeline's data.
         executor_class: dotted path.
         resolved: schemas of input artifacts that come as parameters, by name.
-        record_span: whether later runs may train on the input ``examples``.
     """
-    examples = dict(invocation.artifacts("inputs").get("examples", {}))
     uris = {
         side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
         for side in ("inputs", "outputs")
@@ -120,8 +116,6 @@ def run(
                 artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
     _record_verdicts(pipeline, invocation, output, uris["inputs"], resolved)
-    if record_span:
-        span_records.record(pipeline, uris["inputs"]["examples"], examples.get("metadata", {}))
 
 
 def _restore_types(invocation: Invocation) -> None:
@@ -204,15 +198,13 @@ def _record_verdicts(
             if key not in given or kind not in artifact["type"].get("instanceSchema", ""):
                 continue
             [written] = output["artifacts"][name]["artifacts"]
-            is_compared = folder != earlier_models.CHECKED or EARLIER in resolved
+            is_compared = folder != records.CHECKED or EARLIER in resolved
             if written["metadata"].get(property_) != value or not is_compared:
                 continue
-            verdict = earlier_models.Artifact(uri=written["uri"], metadata=written["metadata"])
-            subject = earlier_models.Artifact(
-                uri=inputs[key], metadata=given[key].get("metadata", {})
-            )
-            subject_kind = earlier_models.SUBJECTS[folder]
-            earlier_models.record(pipeline, {subject_kind: subject, kind: verdict}, folder)
+            verdict = records.Artifact(uri=written["uri"], metadata=written["metadata"])
+            subject = records.Artifact(uri=inputs[key], metadata=given[key].get("metadata", {}))
+            subject_kind = records.SUBJECTS[folder]
+            records.record(pipeline, {subject_kind: subject, kind: verdict}, folder)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gzip
+import json
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ from tfx.types import channel_utils, standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.anomaly_gate import drift
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.component import AnomalyGate
 from stagecraft.components.anomaly_gate.executor import AnomaliesError, Executor
@@ -59,6 +61,7 @@ class Gate:
     schema: str = features.DATASETS["cifar10"].schema_file
     splits: tuple[str, ...] = SPLITS
     without_statistics: str = ""
+    limits: drift.Limits | None = None
 
     def file(self, split: str, shard: int = 0) -> pathlib.Path:
         return self.folder / f"examples/Split-{split}/data_tfrecord-{shard:05d}-of-00002"
@@ -102,7 +105,8 @@ class Gate:
         (self.folder / "schema").mkdir(exist_ok=True)
         (self.folder / "schema/schema.pbtxt").write_text(pathlib.Path(self.schema).read_text())
         anomalies = artifact(standard_artifacts.ExampleAnomalies, self.folder / "anomalies")
-        Executor().Do(inputs, {"anomalies": [anomalies]}, {})
+        properties = {"limits": json.dumps(self.limits._asdict())} if self.limits else {}
+        Executor().Do(inputs, {"anomalies": [anomalies]}, properties)
         return anomalies
 
     def refuses(self) -> UserError:
@@ -299,6 +303,14 @@ def test_a_schema_without_our_features(gate, tmp_path):
     gate.schema = str(tmp_path / "own.pbtxt")
     pathlib.Path(gate.schema).write_text('feature { name: "other" type: INT }')
     gate.run()
+
+
+def test_a_limit_of_an_unknown_feature_is_refused(gate):
+    gate.write()
+    gate.limits = drift.Limits(features={"label": 0.5, "lable": 0.1})
+    error = gate.refuses()
+    assert (error.setting, error.value) == ("drift.features", "lable")
+    assert error.suggestion == "'label'"
 
 
 def test_the_component():

@@ -1,11 +1,14 @@
 """Spans and versions in patterns of files: the same as TFX finds, and what TFX refuses."""
 
+import json
 import pathlib
+import shutil
 
 import pytest
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import spans
+from stagecraft.components.example_gen.archives import files
 
 
 def make(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -55,7 +58,8 @@ def test_a_span_counts_if_all_splits_have_it(tmp_path):
     patterns = [f"{tmp_path}/{{SPAN}}/{split}/*" for split in ("train", "eval")]
     found = spans.find(patterns)
     assert found.number == 1 and len(found.paths) == 2
-    assert found.properties() == {"span": 1, "span_name": "1", "span_files": 2}
+    told = {"span": 1, "span_name": "1", "span_files": 2}
+    assert found.properties() == told | {"span_patterns": json.dumps(patterns)}
 
 
 @pytest.mark.parametrize("wanted", ["2026-11-27", "20784"])
@@ -76,6 +80,32 @@ def test_a_missing_span_names_those_that_exist(tmp_path):
     assert none.value.exist == () and none.value.setting == "data.source"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("span-{SPAN}/*", ("span-07/a", "span-7/a")),
+        ("{SPAN}/v{VERSION}", ("7/v01/a", "7/v1/a")),
+    ],
+)
+def test_two_names_of_one_span_are_refused(pattern, names, tmp_path):
+    make(tmp_path, *names)
+    with pytest.raises(spans.SpanNameError) as refused:
+        spans.every([f"{tmp_path}/{pattern}"])
+    both = [str((tmp_path / name).parent) for name in names]
+    assert refused.value.file in both
+    assert all(path in str(refused.value) for path in both)
+
+
+def test_a_date_before_1970_is_refused(tmp_path):
+    make(tmp_path, "1969-12-31/a", "2026-11-27/a")
+    with pytest.raises(spans.SpanNameError) as refused:
+        spans.find([f"{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}"])
+    assert refused.value.file == f"{tmp_path}/1969-12-31"
+    with pytest.raises(SettingError) as chosen:
+        spans.number_of("1969-12-31")
+    assert (chosen.value.setting, chosen.value.value) == ("data.span", "1969-12-31")
+
+
 def test_the_state_of_a_span_changes_with_its_files(tmp_path):
     make(tmp_path, "1/v1/a")
     pattern = [f"{tmp_path}/{{SPAN}}/v{{VERSION}}"]
@@ -85,6 +115,27 @@ def test_the_state_of_a_span_changes_with_its_files(tmp_path):
     second = spans.find(pattern).state()
     make(tmp_path, "1/v2/a")
     assert len({first, second, spans.find(pattern).state()}) == 3
+
+
+def test_files_may_vanish_while_somebody_looks(tmp_path, monkeypatch):
+    make(tmp_path, "1/a", "1/b.tmp", "1/old/c")
+    (tmp_path / "1" / "link").symlink_to(tmp_path / "nowhere")
+    span = spans.find([f"{tmp_path}/{{SPAN}}"])
+    before, whole = span.state(), files.names
+
+    def names(folder):
+        """Lists a folder; then the writer renames one file, and somebody removes a folder."""
+        found = whole(folder)
+        if folder.endswith("/1"):
+            (tmp_path / "1" / "b.tmp").rename(tmp_path / "1" / "b")
+            shutil.rmtree(tmp_path / "1" / "old")
+            (tmp_path / "1" / "old").touch()  # no longer a folder
+        return found
+
+    monkeypatch.setattr(files, "names", names)
+    during = span.state()
+    monkeypatch.undo()
+    assert len({before, during, span.state()}) == 3
 
 
 @pytest.mark.parametrize(

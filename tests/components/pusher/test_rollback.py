@@ -118,6 +118,20 @@ def test_roll_back(serving, push):
     assert served(serving) == "good"
 
 
+def test_what_an_interrupted_push_left_is_no_version(serving, push):
+    good, bad = push("good"), push("bad")
+    partial = f"{serving}/{bad + 1}/variables"
+    fileio.makedirs(partial)
+    with fileio.open(f"{partial}/data", "w") as file:
+        file.write("weights")
+    with pytest.raises(UserError) as caught:
+        roll_back(serving, "because", bad + 1)
+    assert caught.value.suggestion == f"{bad}, {good}"
+    done = roll_back(serving, "because")
+    assert (done.restored, done.replaced) == (good, bad)
+    assert done.version > bad + 1 and served(serving) == "good"
+
+
 def test_nobody_gets_a_bad_model_back_by_default(serving, push):
     first, second, third = (push(text) for text in "abc")
     assert roll_back(serving, "c is bad").restored == second

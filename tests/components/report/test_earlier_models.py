@@ -1,8 +1,10 @@
 """Results of the models of earlier spans: the newest of each span, of this pipeline alone."""
 
 import dataclasses
+import pathlib
 
 import pytest
+import tensorflow as tf
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
@@ -32,11 +34,12 @@ class Store:
         pipeline = metadata_store_pb2.ContextType(name="pipeline")
         self._pipeline = self.store.put_context_type(pipeline)
 
-    def evaluate(self, span: int | None, pipeline: str = "flats") -> int:
+    def evaluate(self, span: int | None, pipeline: str = "flats", source: str = "data") -> int:
         """The ID of an evaluation of a model on a span."""
         examples = metadata_store_pb2.Artifact(type_id=self._types["Examples"])
         if span is not None:
             examples.custom_properties[spans.SPAN].int_value = span
+            examples.custom_properties[spans.PATTERNS].string_value = source
             examples.custom_properties[spans.NAME].string_value = f"day {span}"
         [examples.id] = self.store.put_artifacts([examples])
         number = len(list(self._folder.iterdir()))
@@ -58,11 +61,16 @@ class Found:
     metrics: dict[str, float]
 
 
+def read_evaluation(uri):
+    """The number of an evaluation as its metric, unless it is damaged."""
+    if (pathlib.Path(uri) / "damaged").exists():
+        raise tf.errors.DataLossError(None, None, uri)
+    return Found({"mae": float(uri.rsplit("/")[-1])})
+
+
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        earlier_models, "read_evaluation", lambda uri: Found({"mae": float(uri.rsplit("/")[-1])})
-    )
+    monkeypatch.setattr(earlier_models, "read_evaluation", read_evaluation)
     return Store(tmp_path)
 
 
@@ -76,6 +84,25 @@ def test_the_newest_of_each_span_in_order_of_spans(store):
         SpanResult("day 2", {"mae": 2.0}),
         SpanResult("day 3", {"mae": 5.0}),
     ]
+
+
+def test_spans_of_another_source_are_left_out(store):
+    store.evaluate(1)
+    other = store.evaluate(1, source="others")
+    last = store.evaluate(2)
+    assert [each.metrics["mae"] for each in earlier_models.of_store(store.store, last)] == [0, 2]
+    assert [each.metrics["mae"] for each in earlier_models.of_store(store.store, other)] == [1]
+
+
+def test_damaged_evaluations_are_left_out(store, tmp_path, caplog):
+    for span in (1, 2, 2, 3):
+        last = store.evaluate(span)
+    for number in (0, 2):
+        (tmp_path / f"{number}" / "damaged").touch()
+    found = earlier_models.of_store(store.store, last)
+    assert [each.metrics["mae"] for each in found] == [1, 3]
+    [warning] = caplog.records
+    assert warning.args == (2,)
 
 
 def test_no_more_spans_than_a_curve_shows(store, monkeypatch):

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from artifacts import OUTPUTS, artifacts, training_inputs, training_properties
 from damages import WAYS
+from recorded_runs import RecordedRuns
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
+from tfx.utils import path_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components import BaseModel
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.outputs import OutputExistsError
@@ -23,7 +26,11 @@ from stagecraft.components.report.pages import training_text
 from stagecraft.components.trainer import executor
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
-from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
+from stagecraft.trainer_module.checkpointing import checkpoint_files
+from stagecraft.trainer_module.models.initial_weights.source import (
+    TRAINING_STATE,
+    InitialWeightsError,
+)
 from stagecraft.trainer_module.training import record
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
@@ -210,6 +217,47 @@ def test_found_values_are_checked(make_run, tune, content, setting):
         run.do()
     assert caught.value.setting == setting
     assert bool(caught.value.file) == (not setting)
+
+
+def _state(model: Any) -> pathlib.Path:
+    """The folder with the state of the exported step."""
+    [index] = pathlib.Path(model.uri, TRAINING_STATE).glob("*/state.index")
+    return index.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_warm_start_continues_the_state_of_the_model_that_was_pushed(
+    make_run, training_data, tmp_path, has_state
+):
+    """The folder from which it starts, and the steps that the optimizer has taken."""
+    warm = {
+        "train_initial_weights": "last_pushed",
+        "train_warm_start": '{"optimizer_state": true}',
+        "train_schedule": "constant",
+    }
+    first = make_run(**warm if has_state else {})
+    first.do()
+    store = RecordedRuns()
+    made = store.execute([], standard_artifacts.Model, first.model.uri)
+    pushed = store.execute([made], standard_artifacts.PushedModel)
+    pushed.set_int_custom_property("pushed", 1)
+    second = Run(training_data, tmp_path / "second", **warm)
+    given = {"examples": [standard_artifacts.Examples()], "model": [made], "pushed_model": [pushed]}
+    resolved = BaseModel("last_pushed").resolve_artifacts(store, given)
+    second.inputs[executor.BASE_MODEL] = resolved["model"]
+    second.do()
+    notes = record.read(second.model_run.uri)
+    assert notes["start"]["model"] == first.model.uri
+    kept = _state(second.model)
+    taken = checkpoint_files.read(kept).state["step"]
+    if not has_state:  # the model alone, with a new optimizer
+        assert notes["initial_weights"]["file"] == path_utils.serving_model_path(first.model.uri)
+        assert taken == int(kept.name)
+        return
+    state = _state(first.model)
+    assert notes["initial_weights"]["file"] == str(state)
+    assert taken == int(state.name) + int(kept.name)
 
 
 def test_initial_weights_are_known_by_content(make_run, tmp_path):

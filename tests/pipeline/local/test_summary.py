@@ -3,7 +3,10 @@
 import pytest
 from tfx.types import standard_artifacts
 
+from stagecraft.components.example_gen import driver, spans
 from stagecraft.components.pusher.already import ALREADY
+from stagecraft.components.report import collect
+from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.local.summary import figure
 
 
@@ -50,3 +53,24 @@ def test_a_model_that_was_pushed_before():
 )
 def test_no_baseline(has_blessed, said):
     assert figure("Baseline", {"model": []}, has_blessed=has_blessed) == said
+
+
+def test_a_span_of_the_window_that_has_a_newer_version(tmp_path):
+    source = f"{tmp_path}/{{SPAN}}/v{{VERSION}}"
+    examples = []
+    for span in (1, 2):
+        (tmp_path / f"{span}" / "v1").mkdir(parents=True)
+        artifact = standard_artifacts.Examples()
+        driver.describe(artifact.mlmd_artifact, spans.find([source], f"{span}"), "series")
+        examples.append(artifact)
+    before = figure(nodes.WINDOW, {"examples": examples})
+    record = {
+        "spans": spans.told_of([spans.find([source], f"{each}").properties() for each in (1, 2)])
+    }
+    trained = collect.Training(record=record, curve=[], timeline=None, parameters=None)
+    settings, newest = "data: {window: 2}", {"examples": examples[-1]}
+    assert collect._window(settings, trained, newest) == before
+    (tmp_path / "1" / "v2").mkdir()
+    after = figure(nodes.WINDOW, {"examples": examples})
+    assert after.startswith(before) and after != before
+    assert collect._window(settings, trained, newest) == after

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from stagecraft.common.errors import SettingError
+from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.spans import MissingSpanError
 from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.local import nodes
@@ -39,10 +40,19 @@ def test_what_does_not_fit_is_refused(overrides, setting):
     assert refused.value.setting == setting
 
 
-@pytest.mark.parametrize("span", ["7", "2026-11-27"])
+@pytest.mark.parametrize("span", ["7", "010", "007", "2026-11-27"])
 def test_a_number_and_a_date_need_no_quotes(span):
     settings = load(None, (*TABLE, "data.source=data/{SPAN}", f"data.span={span}"))
     assert settings.data.span == span
+
+
+def test_a_span_with_a_leading_zero_is_decimal(tmp_path: pathlib.Path):
+    file = tmp_path / "flats.yaml"
+    file.write_text("data: {source: 'data/{SPAN}', span: 010}")
+    assert spans.number_of(load(str(file), TABLE).data.span) == 10
+    with pytest.raises(SettingsError) as refused:
+        load(None, (*TABLE, "data.source=data/{SPAN}", "data.span=0b11"))
+    assert refused.value.setting == "data.span"
 
 
 def test_a_window_is_a_component_of_its_own():

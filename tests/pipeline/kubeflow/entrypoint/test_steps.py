@@ -14,7 +14,7 @@ from tfx.types import standard_artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.manifest import DamagedArtifactError
 from stagecraft.components.object_store import tensorflow_files
-from stagecraft.pipeline.kubeflow.entrypoint import earlier_models
+from stagecraft.pipeline.kubeflow.entrypoint import records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 from stagecraft.pipeline.kubeflow.entrypoint.run import run
@@ -92,7 +92,7 @@ def test_a_blessed_model_is_known_to_later_runs(store, tmp_path, monkeypatch):
     assert written["metadata"]["current_model"] == f"{RUN}/Trainer/salt/model"
     (model := store / "bucket/base/name/run/Trainer/salt/model").mkdir(parents=True)
     (model / "file").touch()
-    found = next(earlier_models.recorded("minio://bucket/base/name"))
+    found = next(records.recorded("minio://bucket/base/name"))
     assert found["Model"]["uri"] == f"{RUN}/Trainer/salt/model"
 
 

@@ -6,11 +6,14 @@ import pytest
 from executor_input import executor_input
 
 from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
-from stagecraft.pipeline.kubeflow.entrypoint import earlier_models
-from stagecraft.pipeline.kubeflow.entrypoint.earlier_models import Artifact, look_up
+from stagecraft.components.pusher import versions
+from stagecraft.components.pusher.rollback import roll_back
+from stagecraft.pipeline.kubeflow.entrypoint import records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.entrypoint.records import Artifact, look_up
 
 PIPELINE = "minio://bucket/base/name"
+SERVING = "minio://bucket/base/serving/name"
 TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
@@ -24,7 +27,7 @@ def _blessed(store, run):
     (store / run / "model").mkdir(parents=True)
     (store / run / "model" / "saved_model.pb").write_text(run)
     model, blessing = f"{PIPELINE}/{run}/model", f"{PIPELINE}/{run}/blessing"
-    earlier_models.record(
+    records.record(
         PIPELINE,
         {
             "Model": Artifact(uri=model, metadata={"steps": 3}),
@@ -86,14 +89,14 @@ def test_people_can_see_what_was_found(store, tmp_path):
     assert lookup["metadata"] == {"model": model, "model_blessing": f"{PIPELINE}/first/blessing"}
 
 
-def _trained(store, day, folder=earlier_models.BLESSED, kind="ModelBlessing"):
+def _trained(store, day, folder=records.BLESSED, kind="ModelBlessing"):
     """Records a model that was trained on the examples of a day; its address."""
     model = f"{PIPELINE}/{day}/Trainer/salt/model"
     (store / day / "Trainer" / "salt" / "model").mkdir(parents=True, exist_ok=True)
     (store / day / "Trainer" / "salt" / "model" / "file").touch()
     trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
     verdict = Artifact(uri=f"{PIPELINE}/{day}/verdict", metadata={})
-    earlier_models.record(PIPELINE, {"Model": trained, kind: verdict}, folder)
+    records.record(PIPELINE, {"Model": trained, kind: verdict}, folder)
     return model
 
 
@@ -112,13 +115,38 @@ def _base(tmp_path, choice, day):
 
 def test_the_base_of_a_training(store, tmp_path):
     first, second = (_trained(store, day) for day in ("first", "second"))
-    _trained(store, "first", earlier_models.PUSHED, "PushedModel")
+    _trained(store, "first", records.PUSHED, "PushedModel")
     assert _base(tmp_path, "last_blessed", "third") == second
     # A day that is repeated starts where it started before.
     assert _base(tmp_path, "last_blessed", "second") == first
     assert _base(tmp_path, "last_blessed", "first") is None
     assert _base(tmp_path, "last_pushed", "second") == first
     assert _base(tmp_path, "last_pushed", "first") is None
+
+
+def _pushed(store, tmp_path, day):
+    """Pushes the model of a day as a new version, which a run recorded; its address."""
+    model = _trained(store, day)
+    (tmp_path / day).mkdir(parents=True)
+    (tmp_path / day / "saved_model.pb").write_text(day)
+    version = versions.write_version(str(tmp_path / day), SERVING, {"name": "name"})
+    trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
+    verdict = Artifact(uri="", metadata={"pushed": 1, "pushed_destination": version.path})
+    records.record(PIPELINE, {"Model": trained, "PushedModel": verdict}, records.PUSHED)
+    return model
+
+
+def test_after_a_rollback_the_base_is_the_model_that_is_served(store, tmp_path, monkeypatch):
+    first, second = (_pushed(store, tmp_path, day) for day in ("first", "second"))
+    assert _base(tmp_path, "last_pushed", "third") == second
+    roll_back(SERVING, "worse")
+    assert _base(tmp_path, "last_pushed", "third") == first
+    assert _base(tmp_path, "last_pushed", "second") == first
+    with monkeypatch.context() as patched:
+        patched.setattr(versions, "complete", lambda folder: [][folder])  # cannot be read
+        assert _base(tmp_path, "last_pushed", "third") == second
+    third = _pushed(store, tmp_path, "third")
+    assert _base(tmp_path, "last_pushed", "fourth") == third
 
 
 def test_the_base_is_the_model_of_a_run(store, tmp_path):
