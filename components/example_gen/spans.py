@@ -143,7 +143,7 @@ def with_versions(
     there: dict[int, int | None] = {}
     if PATTERNS in properties and read:
         try:
-            for span in _newest_first(json.loads(properties[PATTERNS]), None):
+            for span in newest_first(json.loads(properties[PATTERNS])):
                 if span.number < int(read[0]["span"]):
                     break
                 there.setdefault(span.number, span.version)
