@@ -14,6 +14,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -62,6 +63,10 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 _EXAMINED = (0, 3, 30, 300)
 """Batches before which the model is examined: the first, and others when weights have moved."""
+
+_EAGER = threading.RLock()
+"""Held by an eager step. In TensorFlow (2.16, 2.21), eager operations of several threads read each
+other's constants, on all devices but the first one: slices have wrong bounds, without an error."""
 
 
 def parallelize(model: Any, parallel: ParallelSettings | None = None) -> Any:
@@ -454,7 +459,10 @@ class Session:
         try:
             self.peers.same(args)
             optimizer = getattr(self.model, "optimizer", None) if self._training else None
-            with tf.device(self._loss_device), updates.at_home(optimizer, self._home):
+            # Workers wait for each other in a step: two models in two orders would wait for ever.
+            alone = tf.executing_eagerly() and self.workers.count == 1
+            turn = _EAGER if alone else contextlib.nullcontext()
+            with turn, tf.device(self._loss_device), updates.at_home(optimizer, self._home):
                 result = self._own[name](*args, **kwargs)
         finally:
             self._runs = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
-import threading
+import sys
 
 import keras
 import numpy as np
@@ -237,24 +238,31 @@ def test_none_in_a_batch():
     check(train, sc.Parallel(strategy="mirrored", replicas=2))
 
 
-def test_threads_train_models_of_their_own():
-    failures = []
+@pytest.fixture
+def short_turns():
+    """Threads take turns within a step."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
-    def train():
-        try:
-            model = mlp()
-            compiled(model, "adam")
-            model.run_eagerly = True
-            fit(sc.parallelize(model, STAGES))
-        except Exception as error:
-            failures.append(error)
 
-    threads = [threading.Thread(target=train) for _ in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert not failures
+def test_threads_train_models_of_their_own(short_turns):
+    initial = mlp().get_weights()
+
+    def train(_):
+        model = mlp()
+        model.set_weights(initial)
+        compiled(model, "adam")
+        model.run_eagerly = True
+        fit(sc.parallelize(model, STAGES), epochs=4)
+        return model.get_weights()
+
+    expected = train(None)
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        for found in threads.map(train, range(3)):
+            for weights, of_one in zip(found, expected, strict=True):
+                np.testing.assert_allclose(weights, of_one, rtol=1e-12)
 
 
 def test_one_device_gets_all_variables_back():
