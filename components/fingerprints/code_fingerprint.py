@@ -216,8 +216,13 @@ def _modules_along(dotted: str) -> Iterator[ModuleSpec]:
         name = f"{name}.{part}" if name else part
         # importlib.util.find_spec imports parent packages; the finders do not.
         finders = (each for each in sys.meta_path if hasattr(each, "find_spec"))
-        specs = (finder.find_spec(name, locations) for finder in finders)
-        spec = next((each for each in specs if each is not None), None)
+        try:
+            specs = (finder.find_spec(name, locations) for finder in finders)
+            spec = next((each for each in specs if each is not None), None)
+        except KeyError:  # Python's finder wants the parent of a namespace package imported
+            folders = [pathlib.Path(each, part) for each in locations or ()]
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [str(each) for each in folders if each.is_dir()]
         if spec is None:
             return
         yield spec

@@ -86,6 +86,15 @@ def test_an_edit_of_anything_else_does_not(project, edited):
     assert code_fingerprint("userlib.model:build") == before
 
 
+def test_a_folder_without_an_init_file_is_a_package_too(project):
+    (project / "userlib/plain").mkdir()
+    _write(project, "userlib/plain/parts.py", "SIZE = 3\n")
+    _write(project, "userlib/blocks.py", "from userlib.plain import parts\n")
+    before = code_fingerprint("userlib.model")
+    _write(project, "userlib/plain/parts.py", "SIZE = 4\n")
+    assert code_fingerprint("userlib.model") != before
+
+
 def test_the_folder_does_not_count(project, tmp_path_factory):
     moved = tmp_path_factory.mktemp("moved") / "project"
     here = code_fingerprint("userlib.model:build")
