@@ -98,7 +98,10 @@ def _picture_rule(name: str, picture: labels.Picture) -> Rule:
     return Rule(name, True, picture.size, picture.size, expected)
 
 
-_TURNED_ON_BY = {"drift_comparator": "drift.max_distance", "skew_comparator": "drift.max_skew"}
+DRIFT, SKEW = "drift_comparator", "skew_comparator"
+"""Fields of a schema's feature."""
+
+_TURNED_ON_BY = {DRIFT: "drift.max_distance", SKEW: "drift.max_skew"}
 
 
 def refuse_comparators(schema: schema_pb2.Schema, file: str, used: Collection[str] = ()) -> None:
@@ -113,7 +116,7 @@ def refuse_comparators(schema: schema_pb2.Schema, file: str, used: Collection[st
     found = [
         (feature.name, field)
         for feature in _with_nested(schema.feature)
-        for field in ("drift_comparator", "skew_comparator")
+        for field in (DRIFT, SKEW)
         if field not in used and feature.HasField(field)
     ]
     constraints = schema.dataset_constraints

@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from stagecraft.components.anomaly_gate.checks import Finding
+from stagecraft.components.anomaly_gate.checks import DRIFT, SKEW, Finding
 from stagecraft.components.feature_statistics import common, name_of
-
-DRIFT, SKEW = "drift_comparator", "skew_comparator"
-"""Fields of a schema's feature."""
 
 _MEASURES = {
     "L_INFTY": "the largest difference of the share of a value",

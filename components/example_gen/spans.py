@@ -146,7 +146,7 @@ def with_versions(
             for span in newest_first(json.loads(properties[PATTERNS])):
                 if span.number < int(read[0]["span"]):
                     break
-                there.setdefault(span.number, span.version)
+                there[span.number] = span.version
         except Exception as error:  # each file system has its own; the source may be out of reach
             _log.info("%s: the versions are not known: %s", properties[PATTERNS], error)
     return [
@@ -212,12 +212,15 @@ def number_of(wanted: str, setting: str = "data.span") -> int | None:
     """
     if wanted in ("", LATEST):
         return None
+    use = "latest, a number, or a date such as 2026-11-27"
     if wanted.startswith("{"):  # in example_gen_args
-        fixed = json.loads(wanted).get("static_range")
-        return None if fixed is None else int(fixed.get("start_span_number", 0))
+        try:
+            fixed = json.loads(wanted).get("static_range")
+            return None if fixed is None else int(fixed.get("start_span_number", 0))
+        except (AttributeError, TypeError, ValueError):
+            raise SettingError(setting, wanted, "is no RangeConfig in JSON", use) from None
     if re.fullmatch("[0-9]+", wanted):
         return int(wanted)
-    use = "latest, a number, or a date such as 2026-11-27"
     try:
         number = (datetime.date.fromisoformat(wanted) - _EPOCH).days
     except ValueError:
@@ -254,17 +257,7 @@ def find(patterns: Sequence[str], wanted: str = LATEST) -> Span:
         return found
     pattern = patterns[0]
     shown = LATEST if number is None else name_of(number, pattern)
-    raise MissingSpanError(pattern, shown, [span.name for span in every(patterns)])
-
-
-def every(patterns: Sequence[str]) -> list[Span]:
-    """All spans, each in its newest version, the oldest first.
-
-    Raises:
-        SettingError: a pattern is wrong.
-        SpanNameError: see :func:`find`.
-    """
-    return [*newest_first(patterns)][::-1]
+    raise MissingSpanError(pattern, shown, [span.name for span in newest_first(patterns)][::-1])
 
 
 def base(pattern: str) -> str:
@@ -347,6 +340,7 @@ def newest_first(patterns: Sequence[str], number: int | None = None) -> Iterator
 
     Raises:
         SettingError: a pattern is wrong.
+        SpanNameError: see :func:`find`.
     """
     for pattern in patterns:
         check(pattern)
@@ -427,9 +421,11 @@ def _all_files(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _unless_gone(look: Callable[[str], _T], path: str, gone: _T) -> _T:
-    """What a look at a path finds; ``gone`` if another program has removed the path meanwhile."""
+    """Looks at a path; returns ``gone`` if another program has removed the path meanwhile."""
     try:
         return look(path)
+    except FileNotFoundError:  # also of one that is back by now
+        return gone
     except OSError:
         if files.exists(path):
             raise

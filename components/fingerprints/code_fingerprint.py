@@ -209,7 +209,8 @@ def _bound_names(tree: ast.AST) -> set[str]:
 
 def _modules_along(dotted: str) -> Iterator[ModuleSpec]:
     """Specs of ``a``, ``a.b``, ``a.b.c``, as far as these are modules; imports none of them."""
-    name, locations = "", None
+    name = ""
+    locations: list[str] | None = None
     for part in dotted.split("."):
         if not part.isidentifier():
             return

@@ -6,7 +6,6 @@ notes of a run in ML Metadata have its settings, and the states of what it read.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +123,7 @@ class SpanRuns:
         return found
 
     def readable(self, names: Sequence[str]) -> list[str]:
-        """Those of some spans that exist, and that AnomalyGate did not refuse as they are now."""
+        """Leaves out spans that are gone, and those that AnomalyGate refused as they are now."""
         there = [each for each in self.newest_first() if each.name in names]
         refused = {
             span
@@ -155,10 +154,7 @@ class SpanRuns:
         if not metadata_db.exists() or not wanted:
             return
         inputs = Inputs.of(self.settings)
-        states: dict[str, int] = {}
-        for span in wanted:
-            with contextlib.suppress(FileNotFoundError):  # it vanished, so no run read it as it is
-                states[inputs.states(span).of(whole=is_whole)] = span.number
+        states = {inputs.states(span).of(whole=is_whole): span.number for span in wanted}
         store = file.open_store(metadata_db)
         for context in run_metadata.run_contexts(metadata_db):
             run = RunMetadata(store, context)

@@ -1,7 +1,7 @@
-"""What the result of a run for a span depends on, apart from its settings, as digests.
+"""Digests of a span's files, of the schema and of the user's code.
 
-These are the span's files, the schema and the user's code. A path in the settings may stay the same
-while the content changes. Imports no TensorFlow.
+The result of a run depends on them besides the settings, where a path may stay the same while the
+content changes. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class SpanStates(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What all spans have in common."""
+    """Digests of the schema and of the code, which all spans have in common."""
 
     read: str
     whole: str
 
     @classmethod
     def of(cls, settings: PipelineSettings) -> Inputs:
-        """The schema and the code now."""
+        """Looks at both now."""
         data, task = settings.data, settings.task.found
         read = [data.example_gen, *task.code, _module(settings.task.name)]
         model = settings.train.model
@@ -53,11 +53,7 @@ class Inputs(NamedTuple):
         return cls(_content(data.schema_file) + _code(read), _code(whole) + _of_files(task))
 
     def states(self, span: Span) -> SpanStates:
-        """The digests for a span now.
-
-        Raises:
-            OSError: a file vanished.
-        """
+        """Adds the files of a span, as they are now."""
         read = hashlib.sha256(f"{span.state()} {self.read}".encode()).hexdigest()
         return SpanStates(read, hashlib.sha256(f"{read} {self.whole}".encode()).hexdigest())
 

@@ -171,10 +171,7 @@ class _Watch:
                 break
             recent.insert(0, span)
         inputs = Inputs.of(self._runs.settings)
-        try:
-            states = {each.number: inputs.states(each) for each in recent}
-        except FileNotFoundError:  # it vanished during the look
-            return []
+        states = {each.number: inputs.states(each) for each in recent}
         seen, self._seen = self._seen, states
         due = []
         for span in recent:

@@ -148,7 +148,7 @@ class Schedule(NamedTuple):
     parameters: Json
     no_catchup: bool
     pipeline_root: str | None
-    """None: the server's."""
+    """The address of the outputs; None: the server chooses it."""
 
     service_account: str
     """Of the pods; the server fills in its own if the client named none."""

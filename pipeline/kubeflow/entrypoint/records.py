@@ -169,6 +169,8 @@ def _served(pushed: Iterator[dict[str, Artifact]]) -> dict[str, Artifact]:
     from stagecraft.components.pusher import rollback, versions  # with TensorFlow
 
     newest = next(pushed, {})
+    if not newest:
+        return newest
     folder, restored = posixpath.dirname(_place(newest)), None
     try:
         for number in versions.complete(folder)[:1]:

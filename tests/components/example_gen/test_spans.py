@@ -90,7 +90,7 @@ def test_a_missing_span_names_those_that_exist(tmp_path):
 def test_two_names_of_one_span_are_refused(pattern, names, tmp_path):
     make(tmp_path, *names)
     with pytest.raises(spans.SpanNameError) as refused:
-        spans.every([f"{tmp_path}/{pattern}"])
+        spans.find([f"{tmp_path}/{pattern}"])
     both = [str((tmp_path / name).parent) for name in names]
     assert refused.value.file in both
     assert all(path in str(refused.value) for path in both)
@@ -157,9 +157,13 @@ def test_a_wrong_pattern_is_refused(pattern):
     assert (refused.value.setting, refused.value.value) == ("data.source", pattern)
 
 
-def test_a_wrong_choice_is_refused():
+@pytest.mark.parametrize("wrong", ["yesterday", "{'x", '{"static_range": 7}', "{}[0]"])
+def test_a_wrong_choice_is_refused(wrong):
     with pytest.raises(SettingError) as refused:
-        spans.number_of("yesterday")
-    assert (refused.value.setting, refused.value.value) == ("data.span", "yesterday")
+        spans.number_of(wrong)
+    assert (refused.value.setting, refused.value.value) == ("data.span", wrong)
+
+
+def test_a_choice_may_be_tfxs_range():
     assert spans.number_of('{"static_range": {"start_span_number": 7}}') == 7
     assert spans.number_of('{"rolling_range": {"num_spans": 1}}') is None
