@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import math
 import re
 import types
 import typing
@@ -178,6 +179,19 @@ def _numbers(
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not fits(number):
             raise SettingError(setting, number, f"{problem} for {pattern!r}", use)
     return parsed
+
+
+def positive_numbers(setting: str, value: Any) -> tuple[float, ...]:
+    """Numbers above 0, from a list, its JSON, or a text that separates them by commas."""
+    text = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else None
+    found = value if text is None else text.split(",") if text else ()
+    try:
+        numbers = tuple(map(float, found or ()))
+    except (TypeError, ValueError):
+        numbers = (0.0,)
+    if not all(0 < number < math.inf for number in numbers):
+        raise SettingError(setting, value, "is not a list of numbers above 0", "[0.5, 1, 2]")
+    return numbers
 
 
 def dotted_names(setting: str, value: Any) -> tuple[str, ...]:

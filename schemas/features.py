@@ -44,7 +44,7 @@ IMAGE_SHAPE = (32, 32, 3)
 
 TRAIN, VAL, EVAL = "train", "val", "eval"
 """Splits. ``val`` is held out of the data set's training part and chooses the best
-checkpoint; ``eval`` is the data set's own test part; only the Evaluator uses it."""
+checkpoint; ``eval`` is the data set's own test part; no training uses it."""
 
 
 class DataSet(NamedTuple):

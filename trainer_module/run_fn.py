@@ -131,6 +131,7 @@ def run_fn(fn_args: Any) -> None:
                     devices.rows,
                     context.task,
                     epochs_before=context.epochs(engine.steps_before),
+                    weights=fn_args.custom_config.get(input_data.WEIGHTS, ()),
                 ),
                 None if parallel.evaluator else context.val_data(devices),
             )

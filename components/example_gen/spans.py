@@ -331,6 +331,35 @@ def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
     )
 
 
+def weights(examples: Iterable[Mapping[str, Any]], of_spans: Sequence[float]) -> list[float]:
+    """The weight of each of several Examples of a window.
+
+    Args:
+        examples: their custom properties.
+        of_spans: weights of the spans of the window, the last one of its newest span; may be
+            empty, as is then the result.
+
+    Raises:
+        SettingError: the examples have no spans, or more than there are weights.
+    """
+    if not of_spans:
+        return []
+    numbers = [int(each[SPAN]) if each.get(NAME) else None for each in examples]
+    setting, last = "train.window_weights", max((n for n in numbers if n is not None), default=0)
+    found = []
+    for number in numbers:
+        if number is None:
+            problem = "needs examples with spans, but some of the Trainer's have none"
+            use = "data.source with {SPAN} or a date, and transform.materialize: false"
+            raise SettingError(setting, list(of_spans), problem, use)
+        if last - number >= len(of_spans):
+            problem = f"has no weight for a span that is {last - number} before the newest one"
+            use = f"{last - number + 1} weights, the oldest first"
+            raise SettingError(setting, list(of_spans), problem, use)
+        found.append(of_spans[number - last - 1])
+    return found
+
+
 def newest_first(patterns: Sequence[str], number: int | None = None) -> Iterator[Span]:
     """Spans, each in its newest version, the newest first; looks each up when it is its turn.
 

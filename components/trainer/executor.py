@@ -36,6 +36,7 @@ from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.initial_weights.loading import note_weights
 from stagecraft.trainer_module.models.initial_weights.source import TRAINING_STATE
+from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
@@ -87,6 +88,8 @@ class Executor(GenericExecutor):
         warm = settings.train.warm_start
         keeps_state = bool(warm and warm.optimizer_state)
         uris = [examples.uri for examples in input_dict["examples"]]
+        given = [run_metadata.of_artifact(each.mlmd_artifact) for each in input_dict["examples"]]
+        weights = spans.weights(given, settings.train.window_weights)
         with (
             on_disk(output_dict),
             _on_cluster(
@@ -95,7 +98,7 @@ class Executor(GenericExecutor):
         ):
             manifest.check(input_dict)  # or their copies, which the pods read
             settings = _warm(settings, models)
-            weights = training_properties.check_weights(exec_properties, settings)
+            fingerprint = training_properties.check_weights(exec_properties, settings)
             super().Do(
                 input_dict,
                 output_dict,
@@ -108,17 +111,17 @@ class Executor(GenericExecutor):
                             "settings": settings.flat(),
                             _RUN_FN: exec_properties["run_fn"],
                             _JOB_FOLDER: job_folder,
+                            **({WEIGHTS: weights} if weights else {}),
                             **({TRAINING_STATE: True} if keeps_state else {}),
                             **({record.START: start._asdict()} if start else {}),
                         }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
                     "code_fingerprint": exec_properties["code_fingerprint"],
-                    training_properties.WEIGHTS_FINGERPRINT: weights,
+                    training_properties.WEIGHTS_FINGERPRINT: fingerprint,
                 },
             )
-            given = (each.mlmd_artifact for each in input_dict["examples"])
-            if read := spans.told_of(map(run_metadata.of_artifact, given)):
+            if read := spans.told_of(given):
                 record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)

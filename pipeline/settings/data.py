@@ -91,12 +91,15 @@ class DataSettings(Settings):
     val_split: str = Field(
         "val", min_length=1, description="split that chooses the best checkpoint"
     )
-    eval_split: str = Field("eval", min_length=1, description="split that only the Evaluator reads")
+    eval_split: str = Field(
+        "eval", min_length=1, description="split that judges the model; no training uses it"
+    )
     eval_fraction: float = Field(
         0.1,
         gt=0,
         le=0.5,
-        description="share of all examples in the eval split, if example_gen_args names no splits; "
+        description="share of all examples in the eval split, if example_gen_args names fewer than "
+        "two splits; "
         "val_fraction is then the share of the val split",
     )
     image_size: tuple[PositiveInt, PositiveInt] | None = Field(

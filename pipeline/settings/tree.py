@@ -236,6 +236,21 @@ class PipelineSettings(TrainingSettings):
         self.data.check_task(self.task)
         return self
 
+    @model_validator(mode="after")
+    def _check_window(self) -> PipelineSettings:
+        weights, size = self.train.window_weights, self.data.window
+        if not weights:
+            return self
+        setting, shown = "train.window_weights", list(weights)
+        if len(weights) != size or size == 1:
+            problem = f"has {len(weights)} weights, but data.window has {size}"
+            use = f"data.window: {len(weights)}" if size == 1 else f"{size} weights"
+            raise SettingError(setting, shown, problem, use)
+        if self.transform.materialize:
+            problem = "needs examples that know their span, and those of Transform do not"
+            raise SettingError(setting, shown, problem, "transform.materialize: false")
+        return self
+
     @property
     def schema_path(self) -> str | None:
         """Path of the schema that the data must match; None: it is inferred."""

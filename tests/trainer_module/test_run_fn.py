@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.replicated import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
@@ -107,6 +108,18 @@ def test_trains_records_and_exports(trained):
     assert json.dumps(trained.events)
 
     assert os.listdir(folder / "model") == ["Format-Serving"]
+
+
+def test_the_weights_of_examples_reach_the_training(trained, make_fn_args, tmp_path):
+    fn_args = make_fn_args(tmp_path)
+    fn_args.train_files = sorted(tf.io.gfile.glob(fn_args.train_files))
+    first, *others = fn_args.train_files
+    fn_args.custom_config[input_data.WEIGHTS] = [4.0, *(1.0 for _ in others)]
+    run_fn(fn_args)
+    found, expected = _states(tmp_path), _states(trained.folder)
+    assert found.keys() == expected.keys()
+    kernels = [name for name in found if name.endswith("/kernel")]
+    assert kernels and all(found[name] != expected[name] for name in kernels)
 
 
 @pytest.mark.slow

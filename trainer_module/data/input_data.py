@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas import features, missing_features
@@ -22,6 +23,9 @@ from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 if typing.TYPE_CHECKING:
     import tensorflow_transform as tft  # imports Beam, which takes seconds
+
+WEIGHTS = "example_weights"
+"""In ``custom_config``: the weight of the examples of each of ``train_files``."""
 
 _FILES_AT_ONCE = 16
 
@@ -121,8 +125,9 @@ def train_dataset(
     part: tuple[int, int] = (0, 1),
     task: Task = IMAGES,
     epochs_before: int = 0,
+    weights: Sequence[float] = (),
 ) -> tf.data.Dataset:
-    """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
+    """Endless :class:`Batch` of exactly ``settings.batch_size`` examples.
 
     Every epoch is another permutation of all examples, a function of (seed, epoch). Epochs follow
     each other without a gap: a batch may contain the end of one and the beginning of the next, and
@@ -135,8 +140,11 @@ def train_dataset(
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
             use the same order; each parses and augments only its part.
         epochs_before: number of the first epoch: that of a training that continues another one.
+        weights: of the examples of each entry of ``files``, divided by their mean over all
+            examples, so that the loss keeps its scale; default: all 1.
     """
     paths = example_files.expand(files)
+    of_paths, of_examples = _weights(files, weights or [1.0] * len(files), num_examples)
     first_record = example_files.first(paths)
     to_features = _feature_reader(paths[0], first_record, transform, task)
     in_memory = settings.shuffle == "memory" or (
@@ -145,14 +153,15 @@ def train_dataset(
     )
     if in_memory:
         records = example_files.load(paths, num_examples)
-        order = _memory_order(num_examples, settings.seed)
+        order = _memory_order(of_examples, settings.seed)
     else:
-        order = _stream_order(paths, settings.shuffle_buffer, settings.seed)
+        order = _stream_order(paths, of_paths, settings.shuffle_buffer, settings.seed)
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
-    def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
+    def to_batch(ordered: tuple[tf.Tensor, tf.Tensor], epochs: tf.Tensor) -> Batch:
+        keys, weights = ordered
         values = to_features(tf.gather(records, keys) if in_memory else keys)
-        batch = task.batch(values, tf.ones(keys.shape))
+        batch = task.batch(values, weights)
         batch = task.augment(batch, values, epochs, settings)
         if mixing is None:
             return batch
@@ -173,7 +182,7 @@ def train_dataset(
         .flat_map(lambda epoch: _with(epoch, order(epoch)))
         .skip(skipped)
         .batch(settings.batch_size, drop_remainder=True)
-        .map(lambda keys, epochs: (own(keys), own(epochs)))
+        .map(lambda *columns: tf.nest.map_structure(own, columns))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
         # Otherwise workers ask each other before each batch whether one has ended.
@@ -214,34 +223,58 @@ def eval_dataset(
     )
 
 
-def _memory_order(num_examples: int, seed: int) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Maps an epoch to positions, int64: a full permutation."""
-    # Not index_shuffle: its permutations of neighbouring epochs correlate with 0.67.
-    return lambda epoch: tf.data.Dataset.from_tensor_slices(
-        tf.random.experimental.stateless_shuffle(
-            tf.range(num_examples, dtype=tf.int64), seed=[seed, epoch]
+def _weights(
+    files: Sequence[str], weights: Sequence[float], num_examples: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The weights of the examples of each path, and of all examples in the order of the paths."""
+    paths = [example_files.expand([each]) for each in files]
+    if len({*weights}) == 1:
+        return tf.ones(sum(map(len, paths))), tf.ones(num_examples)
+    of_examples = np.repeat(weights, [*map(example_files.count, paths)])
+    of_paths, mean = np.repeat(weights, [*map(len, paths)]), of_examples.mean()
+    return tf.constant(of_paths / mean, tf.float32), tf.constant(of_examples / mean, tf.float32)
+
+
+Order = Callable[[tf.Tensor], tf.data.Dataset]
+"""Maps an epoch to keys and weights: each example once."""
+
+
+def _memory_order(weights: tf.Tensor, seed: int) -> Order:
+    """Keys are positions, int64, in a full permutation."""
+
+    def order(epoch: tf.Tensor) -> tf.data.Dataset:
+        # Not index_shuffle: its permutations of neighbouring epochs correlate with 0.67.
+        positions = tf.random.experimental.stateless_shuffle(
+            tf.range(tf.size(weights, tf.int64)), seed=[seed, epoch]
         )
-    )
+        return tf.data.Dataset.from_tensor_slices((positions, tf.gather(weights, positions)))
+
+    return order
 
 
-def _stream_order(
-    paths: list[str], buffer: int, seed: int
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Maps an epoch to serialized examples: interleaved files, in shuffled blocks."""
+def _stream_order(paths: list[str], weights: tf.Tensor, buffer: int, seed: int) -> Order:
+    """Keys are serialized examples: of interleaved files, in shuffled blocks."""
     # Not Dataset.shuffle: its seed mixes with TensorFlow's global one.
-    shuffle = tf.random.experimental.stateless_shuffle
     compression = example_files.compression(paths)
+
+    def shuffle(values: Any, key: tf.Tensor) -> Any:
+        """All tensors in one order."""
+        return tf.nest.map_structure(
+            lambda each: tf.random.experimental.stateless_shuffle(each, seed=key), values
+        )
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.constant(seed, tf.int64), epoch])
 
-        def shuffle_block(number: tf.Tensor, block: tf.Tensor) -> tf.data.Dataset:
-            return shuffle(block, seed=tf.random.experimental.stateless_fold_in(key, number))
+        def shuffle_block(number: tf.Tensor, block: Any) -> Any:
+            return shuffle(block, tf.random.experimental.stateless_fold_in(key, number))
 
         return (
-            tf.data.Dataset.from_tensor_slices(shuffle(paths, seed=key))
+            tf.data.Dataset.from_tensor_slices(shuffle((tf.constant(paths), weights), key))
             .interleave(
-                lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
+                lambda path, weight: _with(
+                    weight, tf.data.TFRecordDataset(path, compression_type=compression)
+                ),
                 cycle_length=_FILES_AT_ONCE,
                 deterministic=True,
             )
@@ -255,8 +288,9 @@ def _stream_order(
     return order
 
 
-def _with(epoch: tf.Tensor, order: tf.data.Dataset) -> tf.data.Dataset:
-    return tf.data.Dataset.zip(order, tf.data.Dataset.from_tensors(epoch).repeat())
+def _with(value: tf.Tensor, elements: tf.data.Dataset) -> tf.data.Dataset:
+    """The elements, each with the value behind it."""
+    return tf.data.Dataset.zip(elements, tf.data.Dataset.from_tensors(value).repeat())
 
 
 def _feature_reader(

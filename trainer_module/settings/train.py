@@ -223,6 +223,12 @@ class TrainSettings(Settings):
         1024, ge=1, description="maximum size, in MB, of a train split that auto holds in memory"
     )
     shuffle_buffer: int = Field(10_000, ge=1, description="examples in the buffer of stream")
+    window_weights: tuple[float, ...] = Field(
+        (),
+        description="list of numbers, one for each span of data.window, the oldest first: the "
+        "weight of the examples of this span in the loss, in relation to the others; default: all "
+        "count alike",
+    )
     eval_every: int = Field(
         0, ge=0, description="steps between evaluations on the val split; 0: once an epoch"
     )
@@ -306,6 +312,12 @@ class TrainSettings(Settings):
     def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
         """Accepts a list, its JSON, or a single regular expression."""
         return settings.patterns(f"train.{info.field_name}", value)
+
+    @field_validator("window_weights", mode="before")
+    @classmethod
+    def _parse_window_weights(cls, value: Any) -> Any:
+        """Accepts a list, its JSON, or numbers separated by commas."""
+        return settings.positive_numbers("train.window_weights", value)
 
     @field_validator("callbacks", mode="before")
     @classmethod

@@ -157,6 +157,25 @@ def test_a_wrong_pattern_is_refused(pattern):
     assert (refused.value.setting, refused.value.value) == ("data.source", pattern)
 
 
+def test_a_span_has_the_weight_of_its_place_in_the_window():
+    read = [{"span": number, "span_name": str(number)} for number in (7, 5, 8.0)]  # as on Kubeflow
+    assert spans.weights(read, [0.25, 0.5, 1, 2]) == [1, 0.25, 2]
+    assert spans.weights(read, []) == []
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        [{"span": 7, "span_name": "7"}, {"span": 0}],
+        [{"span": 7, "span_name": "7"}, {"span": 5, "span_name": "5"}],
+    ],
+)
+def test_examples_without_a_weight_are_refused(read):
+    with pytest.raises(SettingError) as refused:
+        spans.weights(read, [1, 2])
+    assert refused.value.setting == "train.window_weights"
+
+
 @pytest.mark.parametrize("wrong", ["yesterday", "{'x", '{"static_range": 7}', "{}[0]"])
 def test_a_wrong_choice_is_refused(wrong):
     with pytest.raises(SettingError) as refused:

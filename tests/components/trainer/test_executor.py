@@ -27,6 +27,7 @@ from stagecraft.components.trainer import executor
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
 from stagecraft.trainer_module.checkpointing import checkpoint_files
+from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.models.initial_weights.source import (
     TRAINING_STATE,
     InitialWeightsError,
@@ -138,6 +139,15 @@ def test_changed_data_never_finds_old_checkpoints(make_run, tmp_path, split):
     assert run.working_dir() != before
 
 
+def test_each_span_of_a_window_has_its_weight(make_run, own):
+    run = make_run(run_fn=f"{own}.noted", train_window_weights="[1.0, 2.0]")
+    for number, examples in enumerate(run.inputs["examples"], 7):
+        examples.set_int_custom_property("span", number)
+        examples.set_string_custom_property("span_name", str(number))
+    run.do()
+    assert given(run)[WEIGHTS] == [2.0]
+
+
 def test_a_missing_split_is_said_plainly(make_run):
     run = make_run()
     run.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
@@ -173,7 +183,7 @@ def test_found_values_replace_settings(make_run, own, tune):
     run = make_run(run_fn=f"{own}.noted")
     tune(run, {"space": [], "values": {"train.learning_rate": 0.5, "train.epochs": 2, "units": 3}})
     run.do()
-    found = json.loads(pathlib.Path(run.model_run.uri, "given.json").read_text())
+    found = given(run)["settings"]
     assert (found["train_learning_rate"], found["train_epochs"]) == (0.5, 2.0)
     assert "train_steps" not in found and found["train_batch_size"] == 8
 
@@ -298,7 +308,7 @@ def nothing(fn_args):
 def noted(fn_args):
     nothing(fn_args)
     pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
-    text = json.dumps(fn_args.custom_config["settings"])
+    text = json.dumps(fn_args.custom_config)
     pathlib.Path(fn_args.model_run_dir, "given.json").write_text(text)
 
 def library(fn_args):
@@ -322,6 +332,12 @@ def garbage(fn_args):
     pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
     pathlib.Path(fn_args.model_run_dir, "record.json").write_text(os.environ["RECORD"])
 """
+
+
+def given(run: Run) -> dict[str, Any]:
+    """The ``custom_config`` that ``noted`` got."""
+    found: dict[str, Any] = json.loads(pathlib.Path(run.model_run.uri, "given.json").read_text())
+    return found
 
 
 @pytest.fixture

@@ -32,6 +32,16 @@ INFERRED = ("data.schema_file=null", "data.infer_schema=true")
             ("data.source=data/{SPAN}", "data.window=7", *INFERRED),
             "data.window",
         ),
+        *(
+            (("data.source=data/{SPAN}", *more), "train.window_weights")
+            for more in (
+                ("train.window_weights=[1, 2]",),
+                ("data.window=3", "train.window_weights=1,2"),
+                ("data.window=2", "train.window_weights=[1, -2]"),
+                ("data.window=2", "train.window_weights=[1, many]"),
+                ("data.window=2", "train.window_weights=1,2", "transform.materialize=true"),
+            )
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(overrides, setting):

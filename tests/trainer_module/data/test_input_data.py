@@ -195,6 +195,21 @@ def test_each_worker_mixes_with_partners_of_the_global_batch(name, train, raw, t
             np.testing.assert_array_equal(one, other[rows])
 
 
+@pytest.mark.parametrize("shuffle", MODES)
+def test_examples_of_some_files_count_more(raw, transform, which, shuffle):
+    files = sorted(tf.io.gfile.glob(raw.pattern))
+    settings = TrainSettings(batch_size=100, augment="none", shuffle=shuffle, shuffle_buffer=64)
+    factors = np.array([1, 1, 1, 1, 3, 3])
+    plain, weighted = (
+        input_data.train_dataset(files, transform, settings, 300, weights=weights).take(3)
+        for weights in ((), factors.tolist())
+    )
+    for one, other in zip(plain, weighted, strict=True):
+        np.testing.assert_array_equal(one.inputs, other.inputs)
+        expected = factors[which(other.inputs) % 6] / factors.mean()
+        np.testing.assert_allclose(other.weights, expected, rtol=1e-6)
+
+
 def test_evaluation_has_every_example_once_in_the_order_of_the_files(raw, transform, which):
     dataset = input_data.eval_dataset([raw.pattern], transform, 128)
     assert dataset.element_spec.inputs.shape == (128, 32, 32, 3)

@@ -30,9 +30,17 @@ TWO: dict[str, dict[str, Any]] = {
 }
 
 
+FLOAT32 = 1e-6
+"""The same with 2 ** -24."""
+
+
 @pytest.fixture(autouse=True)
-def _float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_layers_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_shards, "LEAST_PARAMETERS", 64)
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
     with hub_models.in_float64():
         yield
 
@@ -51,6 +59,7 @@ def trained(name: str, parallel: dict[str, Any] | None = None, **compiled: Any) 
     return model, [model.train_on_batch(given.x, given.y) for _ in range(2)]
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", hub_models.CHECKED)
 def test_a_model_trains_as_on_one_device(name):
     model, expected = trained(name)
@@ -63,6 +72,7 @@ def test_a_model_trains_as_on_one_device(name):
             )
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", ["GPT2", "Llama"])
 def test_a_parallel_model_generates_what_one_device_generates(name):
     prompt = {key: value[:, :3] for key, value in hub_models.CHECKED[name].x.items()}
@@ -83,8 +93,7 @@ def test_weights_with_one_path_are_two_in_a_checkpoint():
     train = {"optimizer": "sgd", "learning_rate": 0.1}
 
     def make(parallel: dict[str, Any]) -> Any:
-        asked = {"precision": "float64", **parallel}
-        return driving.make(asked, "hub_models:t5_of_images", **train)
+        return driving.make(dict(parallel), "hub_models:t5_of_images", **train)
 
     engine = make(ONE)
     engine.train(driving.feed(engine), 1)
@@ -100,14 +109,16 @@ def test_weights_with_one_path_are_two_in_a_checkpoint():
         other.train(driving.feed(other, start=1), 1)
         found = other.state()
         for key, value in expected.items():
-            np.testing.assert_allclose(found[key], value, rtol=0, atol=FLOAT64, err_msg=key)
+            np.testing.assert_allclose(found[key], value, rtol=0, atol=FLOAT32, err_msg=key)
 
 
 def test_a_layer_that_only_calls_its_layers_is_cut_inside():
     model = hub_models.made(hub_models.CHECKED["ViT"])
     points = [point.layer for point in partition.cut_points(model)]
-    assert {"tranformer_block_1", "tranformer_block_2"} <= {*points}
-    stages = partition.split(model, ["tranformer_block_1"])
+    # KerasHub 0.21 wrote the names without an s.
+    first, second = (each for each in points if "former_block" in each)
+    assert (first[-2:], second[-2:]) == ("_1", "_2")
+    stages = partition.split(model, [first])
     assert [len(stage.trainable_variables) for stage in stages] == [3 + 1 + 16, 16 + 2 + 2]
     assert model_graph.last_layers(model, ["vit_encoder"]) == ["ln"]
     x = hub_models.CHECKED["ViT"].x
