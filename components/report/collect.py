@@ -121,7 +121,11 @@ def collect(
         settings=_settings(settings, trained),
         command=run.notes.command if run else "",
         versions=trained.record["versions"] if trained else {},
-        earlier_models=earlier_models.read(metadata_db, evaluated.id) if evaluated else (),
+        earlier_models=(
+            earlier_models.read(metadata_db, evaluated, artifacts["examples"], evaluation.metrics)
+            if evaluated and evaluation and "examples" in artifacts
+            else ()
+        ),
     )
 
 

@@ -1,17 +1,27 @@
-"""The results of earlier models, each on the span that it was evaluated on, from ML Metadata."""
+"""The results of earlier models, each on the span that it was evaluated on.
+
+They come from ML Metadata. A step on Kubeflow cannot reach its store, so there, each report writes
+its own result into a folder that all runs share: :func:`shared`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import logging
 import os
+import posixpath
+from collections.abc import Iterator, Mapping
 
 from ml_metadata.metadata_store import MetadataStore
 from tfx.dsl.io import fileio
-from tfx.types import standard_artifacts
+from tfx.types import Artifact, standard_artifacts
 
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import file, run_metadata
+from stagecraft.components.object_store import filesystem
 from stagecraft.components.report.report_data import SpanResult
 
 _log = logging.getLogger(__name__)
@@ -20,16 +30,55 @@ MOST = 30
 """Spans that a report shows."""
 
 
-def read(metadata_db: str, evaluation_id: int) -> list[SpanResult]:
+_folder: str | None = None  # of the block shared()
+
+
+@contextlib.contextmanager
+def shared(folder: str) -> Iterator[None]:
+    """In this block, results without ML Metadata come from a folder, and go into it."""
+    global _folder
+    before, _folder = _folder, folder
+    try:
+        yield
+    finally:
+        _folder = before
+
+
+def read(
+    metadata_db: str, evaluation: Artifact, examples: Artifact, metrics: Mapping[str, float]
+) -> list[SpanResult]:
     """The newest spans of a pipeline that have an evaluation, oldest first.
 
     Args:
         metadata_db: SQLite file of ML Metadata; empty: there is none.
-        evaluation_id: of the artifact of this run, which tells the pipeline.
+        evaluation: of this run; tells the pipeline.
+        examples: of this run, with the custom properties of their span.
+        metrics: of this run's evaluation.
     """
-    if not os.path.exists(metadata_db):
+    if os.path.exists(metadata_db):
+        return of_store(file.open_store(metadata_db), evaluation.id)
+    if _folder is None:
         return []
-    return of_store(file.open_store(metadata_db), evaluation_id)
+    return _of_folder(_folder, run_metadata.of_artifact(examples.mlmd_artifact), metrics)
+
+
+def _of_folder(
+    folder: str, examples: run_metadata.Properties, metrics: Mapping[str, float]
+) -> list[SpanResult]:
+    """Writes the result of this run, and reads the newest ones of the same source."""
+    told = spans.told(examples)
+    if not told:
+        return []
+    source = hashlib.sha256(str(examples.get(spans.PATTERNS)).encode()).hexdigest()[:16]
+    text = json.dumps({"span": told["name"], "metrics": dict(metrics)})
+    own = posixpath.join(folder, f"{told['span']:010d}-{source}.json")
+    filesystem.write_atomically(own, text.encode())
+    names = sorted(name for name in fileio.listdir(folder) if name.endswith(f"-{source}.json"))
+    found = []
+    for name in names[-MOST:]:
+        with fileio.open(posixpath.join(folder, name)) as opened:
+            found.append(SpanResult(**json.loads(opened.read())))
+    return found
 
 
 def of_store(store: MetadataStore, evaluation_id: int) -> list[SpanResult]:

@@ -49,6 +49,7 @@ SETTINGS: dict[str, Any] = {
         "steps": 200,
         "initial_weights": "last_pushed",
         "warm_start": {"steps": 60},
+        "window_weights": [1, 1, 2],
     },
     "drift": {"max_distance": 0.3},
     "evaluate": {"min_accuracy": 0, "thresholds": {}, "not_worse": False},
@@ -139,7 +140,8 @@ def emulated(folder: pathlib.Path) -> dict[str, dict[float, float]]:
     write(bucket / "mlpipeline/days")
     config = settings(folder, "minio://mlpipeline/days/{YYYY}-{MM}-{DD}")
     compiled = folder / "compiled.yaml"
-    ran(STAGECRAFT, "compile", "--config", config, "--output", compiled, cwd=folder)
+    options = ("--set", "report.enabled=true", "--output", compiled)
+    ran(STAGECRAFT, "compile", "--config", config, *options, cwd=folder)
     models = {}
     for day in DAYS:
         words = ("emulate", compiled, "--output", folder / "out", "-p", f"data_span={day}")
@@ -153,6 +155,8 @@ def emulated(folder: pathlib.Path) -> dict[str, dict[float, float]]:
         assert done.returncode == 0, done.stderr[-3000:]
         assert {*states.values()} <= {"done", "cached"}
         models[day] = answers(bucket / summary["pushed"].removeprefix("minio://"))
+    results = [json.loads(path.read_text()) for path in bucket.rglob("span_results/*.json")]
+    assert sorted(each["span"] for each in results) == [*models]
     return models
 
 

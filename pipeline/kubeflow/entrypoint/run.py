@@ -31,7 +31,7 @@ from stagecraft.components.anomaly_gate import EARLIER
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import beam_filesystem, permanent_uris, tensorflow_files
 from stagecraft.components.parity_gate.component import ParityReport
-from stagecraft.components.report import artifacts as report_artifacts
+from stagecraft.components.report import artifacts as report_artifacts, earlier_models
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, records
@@ -47,6 +47,9 @@ _VERDICTS = {
 }
 """Type of an output -> its property and value that say that an input is good, the input, and the
 folder of the records."""
+
+RESULTS = "span_results"
+"""Folder of the results of models on their spans, below the pipeline's address."""
 
 # TFX's entrypoint finds the classes of artifact types here; it imports other names.
 compiler_utils.TITLE_TO_CLASS_PATH.update(
@@ -103,6 +106,7 @@ def run(
             beam.reduced_overhead(beam_args),
             beam.rooted(pipeline),
             permanent_uris.copied(kept),
+            earlier_models.shared(posixpath.join(pipeline, RESULTS)),
             restored_values(executor_class),
             _compared(),
         ):

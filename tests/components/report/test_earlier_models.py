@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import pytest
 import tensorflow as tf
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
+from tfx.types.standard_artifacts import Examples, ModelEvaluation
 
 from stagecraft.components.example_gen import spans
 from stagecraft.components.report import earlier_models
@@ -112,8 +114,37 @@ def test_no_more_spans_than_a_curve_shows(store, monkeypatch):
     assert [each.span for each in earlier_models.of_store(store.store, last)] == ["day 2", "day 3"]
 
 
+def examples(span: int | None, source: str = "data") -> Examples:
+    artifact = Examples()
+    artifact.set_int_custom_property(spans.SPAN, span or 0)
+    if span is not None:
+        artifact.set_int_custom_property(spans.FILES, 1)
+        artifact.set_string_custom_property(spans.NAME, f"day {span}")
+        artifact.set_string_custom_property(spans.PATTERNS, source)
+    return artifact
+
+
 def test_without_a_store_there_is_nothing():
-    assert earlier_models.read("", 1) == []
+    assert earlier_models.read("", ModelEvaluation(), examples(1), {"mae": 1.0}) == []
+
+
+def test_without_a_store_results_are_in_a_folder_that_runs_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(earlier_models, "MOST", 3)
+
+    def read(metrics: float, *given: Any) -> list[SpanResult]:
+        with earlier_models.shared(str(tmp_path / "span_results")):
+            return earlier_models.read("", ModelEvaluation(), examples(*given), {"mae": metrics})
+
+    assert read(7.0, None) == []
+    assert read(9.0, 1, "others") == [SpanResult("day 1", {"mae": 9.0})]
+    for number, span in enumerate((10, 2, 9, 2, 11)):
+        found = read(float(number), span)
+    assert found == [
+        SpanResult("day 9", {"mae": 2.0}),
+        SpanResult("day 10", {"mae": 0.0}),
+        SpanResult("day 11", {"mae": 4.0}),
+    ]
+    assert len([*tmp_path.glob("span_results/*")]) == 5
 
 
 def test_the_page_has_a_curve_and_a_table(one_device):

@@ -112,6 +112,7 @@ def test_weights_with_one_path_are_two_in_a_checkpoint():
             np.testing.assert_allclose(found[key], value, rtol=0, atol=FLOAT32, err_msg=key)
 
 
+@pytest.mark.usefixtures("float64")
 def test_a_layer_that_only_calls_its_layers_is_cut_inside():
     model = hub_models.made(hub_models.CHECKED["ViT"])
     points = [point.layer for point in partition.cut_points(model)]
