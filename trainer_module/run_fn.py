@@ -26,13 +26,13 @@ from stagecraft.trainer_module.settings import ParallelSettings, TrainingSetting
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.context import TrainingContext, fitted
+from stagecraft.trainer_module.training.early_stopping import Watch
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import check_keras_file, export
 from stagecraft.trainer_module.training.loop import Loop
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import EXPORT, Phases, Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
-from stagecraft.trainer_module.training.watch import Watch
 
 _CUSTOM_GRADIENT = "CustomGradient-"
 """``tensorflow/python/ops/custom_gradient.py``, ``generate_name``."""

@@ -33,10 +33,10 @@ from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import manifest, outputs, run_metadata
 from stagecraft.components.object_store.permanent_uris import permanent_uri
 from stagecraft.schemas import features
+from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.initial_weights.loading import note_weights
 from stagecraft.trainer_module.models.initial_weights.source import TRAINING_STATE
-from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record

@@ -113,7 +113,7 @@ def test_trains_records_and_exports(trained):
 def test_the_weights_of_examples_reach_the_training(trained, make_fn_args, tmp_path):
     fn_args = make_fn_args(tmp_path)
     fn_args.train_files = sorted(tf.io.gfile.glob(fn_args.train_files))
-    first, *others = fn_args.train_files
+    _, *others = fn_args.train_files
     fn_args.custom_config[input_data.WEIGHTS] = [4.0, *(1.0 for _ in others)]
     run_fn(fn_args)
     found, expected = _states(tmp_path), _states(trained.folder)

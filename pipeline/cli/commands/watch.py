@@ -19,7 +19,6 @@ from stagecraft.pipeline.cli.terminal import console
 if TYPE_CHECKING:
     from stagecraft.components.example_gen.spans import Span
     from stagecraft.pipeline.local.span_runs import SpanRuns
-    from stagecraft.pipeline.local.span_states import SpanStates
     from stagecraft.pipeline.settings import PipelineSettings
 
 
@@ -86,7 +85,7 @@ def watch(
     last = spans.number_of(until, "--until") if until else None
     console.fields([("output", str(runs.output)), ("spans", settings.data.source)])
     with _signals() as stop:
-        _Watch(runs, _command(config, overrides, data, output)).follow(stop, every, last)
+        _Follower(runs, _command(config, overrides, data, output)).follow(stop, every, last)
     console.say("stopped")
     return 0
 
@@ -135,58 +134,26 @@ def _why_in_use(settings: PipelineSettings, output: pathlib.Path) -> str | None:
     return None
 
 
-class _Watch:
-    """The spans that were seen, and those whose run ended."""
+class _Follower:
+    """Runs the spans that are due, and says what happens."""
 
     def __init__(self, runs: SpanRuns, command: dict[str, Any]):
-        self._runs, self._command = runs, command
-        self._seen: dict[int, SpanStates] = {}  # at the last look
-        self._ended: set[str] = set()  # states of runs that ended, also of those that failed
-        self._newest: int | None = None  # of the spans that had a whole run
+        from stagecraft.pipeline.local.span_watch import SpanWatch
+
+        self._runs, self._command, self._watch = runs, command, SpanWatch(runs)
         self._said = ""
 
     def follow(self, stop: threading.Event, every: float, last: int | None) -> None:
-        """Runs spans until a signal or the end of the run for a span."""
-        self._newest = max(self._runs.completed(self._runs.every()), default=None)
+        """Runs spans until a signal or the end of the run for the span ``last``."""
         while not stop.is_set():
-            for span, whole in self._due():
+            for span, whole in self._watch.due():
                 if stop.is_set() or not self._run(span, whole=whole):
                     break
                 if whole and last is not None and span.number >= last:
                     return
-            if last is not None and self._newest is not None and self._newest >= last:
+            if self._watch.has_ended(last):
                 return
             stop.wait(every)
-
-    def _due(self) -> list[tuple[Span, bool]]:
-        """The spans to run whole, and before them those to read only; unchanged since last time."""
-        from stagecraft.pipeline.local.span_runs import GATE
-        from stagecraft.pipeline.local.span_states import Inputs
-
-        newest, window = self._newest, self._runs.settings.data.window
-        recent: list[Span] = []
-        for span in self._runs.newest_first():
-            newest = span.number if newest is None else newest
-            if span.number <= newest - window:
-                break
-            recent.insert(0, span)
-        inputs = Inputs.of(self._runs.settings)
-        states = {each.number: inputs.states(each) for each in recent}
-        seen, self._seen = self._seen, states
-        due = []
-        for span in recent:
-            whole = newest is None or span.number >= newest
-            state = states[span.number]
-            if seen.get(span.number) != state or state.of(whole=whole) in self._ended:
-                continue
-            if self._runs.completed([span], None if whole else GATE):
-                self._end(state, whole=whole)
-            else:
-                due.append((span, whole))
-        return due
-
-    def _end(self, state: SpanStates, *, whole: bool) -> None:
-        self._ended |= {state.read, *([state.whole] if whole else [])}
 
     def _run(self, span: Span, *, whole: bool) -> bool:
         """Runs a span; returns whether the command goes on with the next one at once."""
@@ -194,7 +161,6 @@ class _Watch:
         from stagecraft.pipeline.cli.terminal import span_lines
         from stagecraft.pipeline.local.span_runs import GATE
 
-        state = self._seen[span.number]
         if why := _why_in_use(self._runs.settings, self._runs.output):
             return self._wait(span, why)
         overrides = (*self._command["overrides"], f"data.span={span.name}")
@@ -211,9 +177,7 @@ class _Watch:
             return False
         if line.problem is not None:
             console.say(f"log: {log.name}")
-        self._end(state, whole=whole)
-        if whole:
-            self._newest = max(span.number, self._newest or 0)
+        self._watch.ended(span, whole=whole)
         return True
 
     def _wait(self, span: Span, why: str) -> bool:

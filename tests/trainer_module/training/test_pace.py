@@ -1,6 +1,6 @@
 import pytest
 
-from stagecraft.trainer_module.training.watch import Pace
+from stagecraft.trainer_module.training.loop import Pace
 
 
 def test_the_traced_call_counts_only_alone():

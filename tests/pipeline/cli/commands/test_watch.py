@@ -18,6 +18,7 @@ from stagecraft.pipeline.cli.terminal import span_lines
 from stagecraft.pipeline.local.lock import InUseError
 from stagecraft.pipeline.local.ownership import ForeignOutputError
 from stagecraft.pipeline.local.span_runs import GATE, SpanRuns
+from stagecraft.pipeline.local.span_watch import SpanWatch
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import load
 
@@ -92,7 +93,7 @@ class Watched:
 
     def follow(self, *steps: Step, last: int | None = None) -> list[tuple[int, str | None]]:
         command = {"config": "mine.yaml", "overrides": (), "data": None, "output": None}
-        watch._Watch(self.runs, command).follow(Script(list(steps)), 60, last)
+        watch._Follower(self.runs, command).follow(Script(list(steps)), 60, last)
         return self.ran
 
 
@@ -139,6 +140,19 @@ def test_a_failed_span_waits_for_its_files_to_change(watched):
     assert [number for number, to_node in found if to_node is None] == [1, 2, 2]
 
 
+def test_a_day_whose_labels_come_late_is_read_for_the_window_when_they_are_there(watched):
+    watched.write("1/a", "2/a")
+    watched.fails = {2}  # AnomalyGate misses the labels
+
+    def bring_labels() -> None:
+        watched.fails.clear()
+        watched.write("2/b")
+
+    steps = (nothing, lambda: watched.write("3/a"), nothing, nothing, bring_labels, nothing)
+    found = watched.follow(*steps, nothing)
+    assert found == [(1, GATE), (2, None), (3, None), (2, GATE)]
+
+
 def test_a_refused_span_is_tried_again_with_another_schema(watched):
     watched.write("1/a")
     watched.fails = {1}
@@ -159,10 +173,10 @@ def test_it_looks_up_the_files_of_the_window_alone(watched, monkeypatch):
     looked = []
     glob = files.glob
     monkeypatch.setattr(files, "glob", lambda pattern: looked.append(pattern) or glob(pattern))
-    made = watch._Watch(watched.runs, {})
-    made._newest = 30
+    made = SpanWatch(watched.runs)
+    looked.clear()
     for _ in range(3):
-        made._due()
+        made.due()
     assert len(looked) <= 3 * 6, "of two spans, the one before, the newest one and two patterns"
 
 
@@ -235,7 +249,7 @@ def test_a_signal_ends_the_run_and_the_command(watched):
     watched.stops = 1
     with watch._signals() as stop:
         command = {"config": "mine.yaml", "overrides": (), "data": None, "output": None}
-        made = watch._Watch(watched.runs, command)
+        made = watch._Follower(watched.runs, command)
         stop.wait = lambda timeout=None: None  # type: ignore[method-assign]
         made.follow(stop, 60, None)
     assert stop.is_set() and watched.ran == [(1, GATE)]

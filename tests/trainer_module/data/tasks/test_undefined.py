@@ -21,8 +21,8 @@ from stagecraft.trainer_module.data.tasks.metric import Mean, MeanIoU, Ratio
 from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
 from stagecraft.trainer_module.data.tasks.tables.regression import R2
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.training.early_stopping import Watch
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
-from stagecraft.trainer_module.training.watch import Watch
 
 TASK = {"name": "binary_classification", "args": {"features": {"x": "numeric"}, "label": "y"}}
 OF_ONE_CLASS = np.eye(400)[100] * 5

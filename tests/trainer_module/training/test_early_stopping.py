@@ -14,7 +14,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training.watch import Watch
+from stagecraft.trainer_module.training.early_stopping import Watch
 
 IMAGES = registries.TASKS.get("image_classification")
 
