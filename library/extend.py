@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.data.tasks import constant as constant
     from stagecraft.trainer_module.data.tasks.metric import Mean as Mean, Metric as Metric
     from stagecraft.trainer_module.data.tasks.task import Spec as Spec, Task as Task
-    from stagecraft.trainer_module.engines.replicated import StrategyEngine as StrategyEngine
+    from stagecraft.trainer_module.engines.strategy_engine import StrategyEngine as StrategyEngine
     from stagecraft.trainer_module.models.family import ModelFamily as ModelFamily
     from stagecraft.trainer_module.models.layers.own_layers import Whitening as Whitening
     from stagecraft.trainer_module.optimization.loss.loss import Loss as Loss

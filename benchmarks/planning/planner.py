@@ -30,7 +30,7 @@ import tensorflow as tf
 from common import ARGUMENTS, engine_for, figures, noise, spread
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.monitoring.timeline import find_spans, record_ops, slots_of

@@ -17,8 +17,8 @@ import keras
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.partition import partition
-from stagecraft.trainer_module.partition.partition import balance
+from stagecraft.trainer_module.pipeline_parallel import partition
+from stagecraft.trainer_module.pipeline_parallel.partition import balance
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _log = logging.getLogger(__name__)

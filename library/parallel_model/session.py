@@ -47,7 +47,7 @@ from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.partition import structural_keys
+from stagecraft.trainer_module.pipeline_parallel import structural_keys
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights

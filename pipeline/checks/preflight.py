@@ -14,7 +14,7 @@ from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.partition import blank, partition
+from stagecraft.trainer_module.pipeline_parallel import blank, partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards

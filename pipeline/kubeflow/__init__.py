@@ -1,1 +1,1 @@
-"""Kubeflow Pipelines: compile, check and emulate."""
+"""Kubeflow Pipelines: compile, check by the backend's rules (``linter/rules``), and emulate."""

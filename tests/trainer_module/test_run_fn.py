@@ -15,7 +15,7 @@ import tensorflow as tf
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.engines.replicated import StrategyEngine
+from stagecraft.trainer_module.engines.strategy_engine import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.monitoring import curve

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines.replicated import BuildModel
+from stagecraft.trainer_module.engines.strategy_engine import BuildModel
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import cluster, strategy, topology as topologies
 from stagecraft.trainer_module.parallel.topology import Topology

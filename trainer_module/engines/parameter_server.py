@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, step_metrics
-from stagecraft.trainer_module.engines.replicated import StrategyEngine
+from stagecraft.trainer_module.engines.strategy_engine import StrategyEngine
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.processes import loopback

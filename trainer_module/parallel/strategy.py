@@ -56,7 +56,7 @@ class Strategy(Capabilities):
     parity_cases: Mapping[str, ParityCase] = {}
     """Cases by their names in ``stagecraft parity --topologies``."""
 
-    engine = "stagecraft.trainer_module.engines.replicated:StrategyEngine"
+    engine = "stagecraft.trainer_module.engines.strategy_engine:StrategyEngine"
     """Class of its engine: ``package.module:Class``."""
 
     traffic_name = "all-reduce"

@@ -1,4 +1,5 @@
 """Pipeline parallelism: stages of a model, and the order in which they take microbatches.
 
-The engine ``grid`` runs them (``engines/replica_pipeline.py``). The cuts are in ``partition/``.
+``partition`` cuts a model; :mod:`..planning` chooses the cuts by ``costs``. The engine of the grid
+runs the stages (``engines/replica_pipeline.py``).
 """

@@ -20,8 +20,8 @@ import keras
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.partition import costs, partition
-from stagecraft.trainer_module.partition.costs import StageCost, Times
+from stagecraft.trainer_module.pipeline_parallel import costs, partition
+from stagecraft.trainer_module.pipeline_parallel.costs import StageCost, Times
 from stagecraft.trainer_module.planning import (
     collective_costs,
     cost_model,

@@ -18,8 +18,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.partition import partition
-from stagecraft.trainer_module.pipeline_parallel import schedule
+from stagecraft.trainer_module.pipeline_parallel import partition, schedule
 from stagecraft.trainer_module.planning import collective_costs, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.cost_model import CostModel, Step

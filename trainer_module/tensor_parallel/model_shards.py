@@ -23,8 +23,8 @@ from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.partition import blank
-from stagecraft.trainer_module.partition.costs import Whole
+from stagecraft.trainer_module.pipeline_parallel import blank
+from stagecraft.trainer_module.pipeline_parallel.costs import Whole
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, Weights, below
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup, Traced

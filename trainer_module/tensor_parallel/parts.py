@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers.arguments import forgotten
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.partition import blank
+from stagecraft.trainer_module.pipeline_parallel import blank
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, below
 from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, adapted, is_elementwise
 from stagecraft.trainer_module.tensor_parallel.split import Split, Way

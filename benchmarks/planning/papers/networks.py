@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from papers import layers
 from papers.layers import Image, Layers, Op
 
-from stagecraft.trainer_module.partition.costs import StageCost
+from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
 
 
 def resnet(

@@ -13,8 +13,8 @@ from papers import layers, memory, networks
 from papers.steps import Step
 from papers.transformers import Transformer
 
-from stagecraft.trainer_module.partition.costs import StageCost
-from stagecraft.trainer_module.partition.partition import balance
+from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
+from stagecraft.trainer_module.pipeline_parallel.partition import balance
 from stagecraft.trainer_module.planning import collective_costs
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 

@@ -9,38 +9,9 @@ from __future__ import annotations
 from stagecraft.pipeline.kubeflow.linter import documents
 from stagecraft.pipeline.kubeflow.linter.finding import Finding, refusal
 from stagecraft.pipeline.kubeflow.linter.pipeline import walk
-from stagecraft.pipeline.kubeflow.linter.rules import (
-    argo_tags,
-    artifacts,
-    conditions,
-    containers,
-    dependencies,
-    importers,
-    names,
-    parameters,
-    pipeline_root,
-    platform,
-    resources,
-    tasks,
-    tfx_entrypoint,
-    values,
-)
+from stagecraft.pipeline.kubeflow.linter.rules import RULES, argo_tags, platform
 
 __all__ = ["Finding", "check", "check_file", "refusal"]
-
-_RULES = (
-    tasks,
-    dependencies,
-    parameters,
-    artifacts,
-    conditions,
-    containers,
-    resources,
-    importers,
-    tfx_entrypoint,
-    argo_tags,
-    values,
-)
 
 
 def check(text: str) -> list[Finding]:
@@ -55,10 +26,9 @@ def check_file(file: documents.File) -> list[Finding]:
         return []
     spec, of_pipeline = documents.parse_pipeline(file.pipeline)
     pipeline, missing = walk(spec)
-    of_pipeline += [*pipeline_root.check(spec), *missing]
-    for rule in _RULES:
+    of_pipeline += missing
+    for rule in RULES:
         of_pipeline += rule.check(pipeline)
-    of_pipeline += names.check_containers(pipeline)
     findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)

@@ -5,7 +5,7 @@ import pytest
 from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.partition import costs, partition
+from stagecraft.trainer_module.pipeline_parallel import costs, partition
 from stagecraft.trainer_module.planning import collective_costs, planner
 
 ROW = 4 * WIDTH

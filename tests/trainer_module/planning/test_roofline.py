@@ -8,8 +8,8 @@ import pytest
 from keras import layers
 
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.partition import costs
-from stagecraft.trainer_module.partition.costs import Operation, StageCost
+from stagecraft.trainer_module.pipeline_parallel import costs
+from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost
 from stagecraft.trainer_module.planning import device_times
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 

@@ -84,7 +84,7 @@ class Grid(Strategy):
             {"stages": 2, "microbatches": 2, "precision": "mixed_bfloat16"},
         ),
     }
-    engine = "stagecraft.trainer_module.engines.grid:GridEngine"
+    engine = "stagecraft.trainer_module.engines.grid_engine:GridEngine"
     planner = "stagecraft.trainer_module.planning.planner:make_plan_of_workers"
     """Function that cuts the model: ``package.module:function``."""
 

@@ -1,4 +1,4 @@
-"""Rules for importers: URI, type, and one output."""
+"""Rules for URIs: of importers, with their type and one output, and of the pipeline root."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ from typing import Any
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Pipeline, Task
-from stagecraft.pipeline.kubeflow.linter.rules import pipeline_root
 from stagecraft.pipeline.kubeflow.linter.rules.artifacts import artifact_type
 
 _IMPORTER = "backend/src/v2/component/importer_launcher.go"
 
+SCHEMES = ("gs://", "s3://", "minio://")
+"""The backend also accepts mem://, for its tests."""
+
+_BUCKET = re.compile(r"([a-z][a-z0-9]+:///?)([^/?]+)(/[^?]*)?(\?.+)?")
+
+
+def problem_of(uri: str) -> str:
+    """Why the backend cannot use a URI; empty: it can. As ParseBucketPathToConfig."""
+    found = _BUCKET.fullmatch(uri)
+    if found is None:
+        return f"{uri!r} is not the URI of a bucket"
+    if found[1] not in SCHEMES:
+        return f"{uri!r} is in no supported store ({', '.join(SCHEMES)})"
+    return ""
+
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Checks the importers of all components, and their tasks."""
+    """Checks the pipeline root, and the importers of all components with their tasks."""
+    yield from _root(pipeline.spec)
     for component in pipeline.components.values():
         if component.importer is None:
             continue
@@ -64,7 +79,7 @@ def _uri(
             yield _no_uri(location, "the URI is empty, or not text")
         elif value.startswith("oci://"):
             yield from _oci(component, value, location)
-        elif problem := pipeline_root.problem(value):
+        elif problem := problem_of(value):
             yield _no_uri(location, problem)
         elif not value.partition("://")[2].partition("/")[2]:
             yield _no_uri(location, f"{value!r} is a bucket alone, without a key")
@@ -151,3 +166,16 @@ def _environment_problem(task: Task) -> str:
     if not re.fullmatch(r"[0-9.]+|[0-9a-f:]+", host):
         return f"makes it ask bucket.{host}, because {host} is not an IP address"
     return ""
+
+
+def _root(spec: dict[str, Any]) -> Iterator[Finding]:
+    """Checks the root of a spec, which the user interface copies to each run."""
+    root = spec.get("defaultPipelineRoot", "")
+    if root and (found := problem_of(root)):
+        yield Finding(
+            "pipeline-root",
+            "defaultPipelineRoot",
+            f"A run with this root fails at its first driver: {found}.",
+            "Use a gs://, s3:// or minio:// URI, or remove it to use the cluster's root.",
+            "backend/src/v2/objectstore/config.go ParseBucketPathToConfig",
+        )

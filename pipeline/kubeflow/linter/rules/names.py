@@ -19,7 +19,7 @@ _VOLUMES = (
 """Fields with volumes, and the field of the name."""
 
 
-def check_containers(pipeline: Pipeline) -> Iterator[Finding]:
+def check(pipeline: Pipeline) -> Iterator[Finding]:
     """Checks images and variables of all containers."""
     for component in pipeline.components.values():
         if component.container is None:
@@ -33,7 +33,7 @@ def check_containers(pipeline: Pipeline) -> Iterator[Finding]:
             yield from _named(place, name, kubernetes_names.variable(name))
 
 
-def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
+def check_pod(config: dict[str, Any], location: str) -> Iterator[Finding]:
     """Checks one executor's pod; ``location`` is that of its ``config``."""
     for field in ("secretAsEnv", "secretAsVolume", "imagePullSecret"):
         for place, item in _items(config, field, location):

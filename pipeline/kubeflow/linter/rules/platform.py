@@ -108,7 +108,7 @@ def _executor(
     users = [task for task in pipeline.tasks if task.component in components]
     yield from _check_secrets_and_volumes(config, location, users)
     yield from _check_start(config, location)
-    yield from names.check(config, location)
+    yield from names.check_pod(config, location)
 
 
 def _check_secrets_and_volumes(

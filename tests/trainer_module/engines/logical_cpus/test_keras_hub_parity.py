@@ -14,7 +14,7 @@ from driving import ONE
 
 import stagecraft as sc
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.tensor_parallel import model_shards
 
 pytest.importorskip("keras_hub")

@@ -11,8 +11,7 @@ import tensorflow as tf
 from driving import GRID, STAGES, label, rare
 
 from stagecraft.trainer_module.engines import grid, placement, replica_pipeline
-from stagecraft.trainer_module.partition import partition
-from stagecraft.trainer_module.pipeline_parallel import stage
+from stagecraft.trainer_module.pipeline_parallel import partition, stage
 
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}

@@ -22,7 +22,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, feeding, placement, step_metrics
-from stagecraft.trainer_module.engines.collectives import by_dtype
+from stagecraft.trainer_module.engines.gradient_sums import over_strategy
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import adapting, dropout
@@ -147,21 +147,12 @@ class StrategyEngine(Engine):
         # One all-reduce for everything; integers (a seed) are the same on all replicas.
         parts = steps * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
-        gradients, rest = self._reduce(context, gradients, [*means.values(), loss, sums])
+        summed = over_strategy(context, [*gradients, *means.values(), loss, sums])
+        gradients, rest = summed[: len(gradients)], summed[len(gradients) :]
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
             gradients = scaled(gradients, 1 / scale)
         return gradients, step_metrics.StepMetrics(*rest[-2:]), changed
-
-    def _reduce(
-        self, context: Any, gradients: list[tf.Tensor], rest: list[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Sums over the replicas, in replica context."""
-        summed = by_dtype(
-            [*gradients, *rest],
-            lambda values: context.all_reduce(tf.distribute.ReduceOp.SUM, values),
-        )
-        return summed[: len(gradients)], summed[len(gradients) :]
 
     def _part(
         self,

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.partition.partition import Balance, balance
+from stagecraft.trainer_module.pipeline_parallel.partition import Balance, balance
 
 
 def _by_trying(items, parts):

@@ -21,14 +21,15 @@ import tensorflow as tf
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
-from stagecraft.trainer_module.engines.collectives import FromChief, Group, Workers
+from stagecraft.trainer_module.engines.collectives import FromChief, Workers
+from stagecraft.trainer_module.engines.gradient_sums import GradientSums
 from stagecraft.trainer_module.engines.replica_pipeline import (
     MicrobatchSums,
     ReplicaPipeline,
     Traces,
 )
-from stagecraft.trainer_module.engines.replicated import BuildModel
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
+from stagecraft.trainer_module.engines.strategy_engine import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers import dropout
@@ -36,7 +37,7 @@ from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled, squared_norm
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.partition import partition
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -90,7 +91,6 @@ class GridEngine(Engine):
             for number, model in enumerate(models)
         ]
         divisibility.check(self._stages, parallel)
-        self._parts = parallel.parts
         self._divides = parallel.zero > 0
         divided = topology.replicas if self._divides else 1
         self._grid: list[list[StageReplica]] = []
@@ -107,7 +107,7 @@ class GridEngine(Engine):
         self._pipelines = [
             # The traces of shards name their devices, which each replica has for itself.
             ReplicaPipeline(
-                row, settings, self._parts, self.objective, {} if self.shards else traces
+                row, settings, parallel.parts, self.objective, {} if self.shards else traces
             )
             for row in self._grid
         ]
@@ -121,10 +121,7 @@ class GridEngine(Engine):
         self._phases = patterns.phases(
             train, [each.path for each in self._template.trainable_variables], total_steps
         )
-        self._groups = [
-            Group([each.device for each in column], parallel.all_reduce, topology.workers)
-            for column in zip(*self._grid, strict=True)
-        ]
+        self._sums = GradientSums(self._grid, parallel, topology.workers)
 
     def _freeze(self, frozen: Collection[str]) -> None:
         for pipeline in self._pipelines:
@@ -167,13 +164,8 @@ class GridEngine(Engine):
                 for replica, pipeline in enumerate(self._pipelines)
             ]
 
-        sums = step_metrics.accumulate(accumulation_step, steps, self._plus)
-        sums = list(map(_with_tied, self._grid, sums))
-        columns = list(zip(*sums, strict=True))
-        return [
-            [self._all_reduce(replica, *column, factor) for column in enumerate(columns)]
-            for replica in range(len(sums))
-        ]
+        sums = step_metrics.accumulate(accumulation_step, steps, self._sums.plus)
+        return self._sums.over_replicas(sums, factor)
 
     def _with_gradients(
         self, replica: int, sums: list[list[MicrobatchSums]]
@@ -187,55 +179,6 @@ class GridEngine(Engine):
             for pair in zip(*row, strict=True)
             if pair[1].gradients
         ]
-
-    def _plus(
-        self, sums: list[list[MicrobatchSums]], more: list[list[MicrobatchSums]]
-    ) -> list[list[MicrobatchSums]]:
-        result = []
-        for row in zip(self._grid, sums, more, strict=True):
-            added = []
-            for stage_replica, one, two in zip(*row, strict=True):
-                with stage_replica.scope("accumulate"):
-                    added.append(step_metrics.plus(one, two))
-            result.append(added)
-        return result
-
-    def _all_reduce(
-        self, replica: int, number: int, column: Sequence[MicrobatchSums], scale: tf.Tensor | None
-    ) -> MicrobatchSums:
-        """Sums over the replicas of all workers; the state becomes the mean over all parts.
-
-        If replicas divide the slots, the gradients are those of the replica's slices.
-        """
-        sums = column[replica]
-        scattered = self._scatter(replica, number, column) if self._divides else None
-        with self._grid[replica][number].scope("reduce"):
-            own = sums.gradients if scattered is None else []
-            means = {
-                index: value / self._parts
-                for index, value in sums.changed.items()
-                if value.dtype.is_floating
-            }
-            summed = self._groups[number].all_reduce(
-                replica, [*own, *means.values(), *sums.metrics]
-            )
-            gradients, rest = summed[: len(own)], summed[len(own) :]
-            gradients = gradients if scattered is None else scattered
-            if scale is not None:
-                gradients = scaled(gradients, 1 / scale)
-            changed = sums.changed | dict(zip(means, rest, strict=False))
-            return MicrobatchSums(gradients, changed, rest[len(means) :])
-
-    def _scatter(
-        self, replica: int, number: int, column: Sequence[MicrobatchSums]
-    ) -> list[tf.Tensor]:
-        """The sums, over all replicas, of a replica's slices of the gradients."""
-        owner, slices = self._grid[replica][number], []
-        for row, sums in zip(self._grid, column, strict=True):
-            with row[number].scope("scatter"):
-                slices.append([owner.cut(gradient) for gradient in sums.gradients])
-        with owner.scope("scatter"):
-            return [tf.add_n(list(map(tf.identity, parts))) for parts in zip(*slices, strict=True)]
 
     def _metrics(self, sums: list[list[MicrobatchSums]]) -> step_metrics.StepMetrics:
         """Metrics of the global batch; the loss includes the stages' penalties."""
@@ -379,33 +322,6 @@ class GridEngine(Engine):
             for name, all_ in slices.items()
         ]
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own, *joined])
-
-
-def _with_tied(row: Sequence[StageReplica], sums: Sequence[MicrobatchSums]) -> list[MicrobatchSums]:
-    """Adds each gradient of a tied weight to that of the stage that holds the weight.
-
-    The result has the gradients of the weights that each stage holds.
-    """
-    totals: dict[int, tf.Tensor] = {}
-    connected: dict[int, bool] = {}
-    for stage_replica, partial in zip(row, sums, strict=True):
-        uses = zip(stage_replica.trained, stage_replica.holders, strict=True)
-        for (weight, holder), gradient, has in zip(
-            uses, partial.gradients, stage_replica.connected, strict=True
-        ):
-            key = id(weight)
-            if holder is stage_replica:
-                totals[key], connected[key] = gradient, has
-                continue
-            with holder.scope("tied"):
-                totals[key] += tf.identity(gradient)
-            connected[key] |= has
-    result = []
-    for stage_replica, partial in zip(row, sums, strict=True):
-        held = stage_replica.held
-        stage_replica.has_gradient = [connected[key] for key in held]
-        result.append(partial._replace(gradients=[totals[key] for key in held]))
-    return result
 
 
 def _shares_blocks(parallel: ParallelSettings) -> bool:
