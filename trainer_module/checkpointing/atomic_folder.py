@@ -14,6 +14,9 @@ from stagecraft.common.errors import UserError
 PARTIAL = ".partial"
 """Ending of a folder that is being written or removed; a crash may leave it behind."""
 
+_REPLACED = f".replaced{PARTIAL}"
+"""Ending of a whole folder that waits for another one in its place."""
+
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space there",
     errno.EDQUOT: "the disk quota is used up; free some space there",
@@ -26,22 +29,27 @@ _ADVICE = {
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a new folder that the end of the block renames to ``path``, after an fsync.
 
-    An error or an interrupt in the block leaves nothing behind. A folder at ``path`` is replaced.
+    An error or an interrupt in the block leaves nothing behind. A folder at ``path`` is replaced;
+    if a crash comes in between, :func:`remove_leftovers` puts it back.
 
     Raises:
         UserError: the disk is full, or ``path`` is not writable.
     """
     path = pathlib.Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    replaced = None
     with disk_errors(path):
         try:
             aside.mkdir(parents=True)
             yield aside
             _sync(aside)
-            replaced = _set_aside(path) if path.exists() else None
+            if path.exists():
+                replaced = _set_aside(path, _REPLACED)
             aside.rename(path)
             _sync_entry(path.parent)
         except BaseException:
+            if replaced and not path.exists():
+                replaced.rename(path)
             shutil.rmtree(aside, ignore_errors=True)
             raise
     if replaced:
@@ -51,16 +59,21 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 def remove_folder(path: str | os.PathLike[str]) -> None:
     """Removes a folder of :func:`atomic_folder`; a crash leaves it whole or marked as partial."""
     with disk_errors(path):
-        aside = _set_aside(pathlib.Path(path))
+        aside = _set_aside(pathlib.Path(path), f".old{PARTIAL}")
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def remove_leftovers(root: str | os.PathLike[str]) -> None:
     """Removes folders that a crash left half-written or half-removed in ``root``.
 
-    Call it only in the one process that writes there: folders in progress look the same.
+    Puts back a folder that a crash kept from being replaced. Call it only in the one process that
+    writes there: folders in progress look the same.
     """
     for leftover in pathlib.Path(root).glob(f".*{PARTIAL}"):
+        name, _, process = leftover.name.removesuffix(_REPLACED)[1:].rpartition(".")
+        if leftover.name.endswith(_REPLACED) and process.isdigit():
+            with contextlib.suppress(OSError):  # another folder is in its place
+                leftover.rename(leftover.with_name(name))
         shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -81,9 +94,9 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
-def _set_aside(path: pathlib.Path) -> pathlib.Path:
-    """Renames a folder to a partial one; returns the new path."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.old{PARTIAL}")
+def _set_aside(path: pathlib.Path, ending: str) -> pathlib.Path:
+    """Renames a folder; returns the new path."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}{ending}")
     shutil.rmtree(aside, ignore_errors=True)  # left by a removal that a crash interrupted
     return path.rename(aside)
 

@@ -1,6 +1,9 @@
 import errno
 import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -40,6 +43,54 @@ def test_what_was_there_is_there_until_it_is_replaced(tmp_path, monkeypatch):
         (folder / "new").write_text("new")
     assert os.listdir(tmp_path) == ["b"]
     assert os.listdir(tmp_path / "b") == ["old"]
+
+
+def test_a_rename_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "old").write_text("old")
+    rename = pathlib.Path.rename
+
+    def fail(self: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+        if (self / "new").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"), atomic_folder(tmp_path / "b") as folder:
+        (folder / "new").write_text("new")
+    assert os.listdir(tmp_path) == ["b"]
+    assert os.listdir(tmp_path / "b") == ["old"]
+
+
+CRASH = """
+import os, pathlib, sys
+from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
+
+rename, left = pathlib.Path.rename, int(sys.argv[2])
+
+def crash(self, target):
+    global left
+    if not left:
+        os._exit(7)
+    left -= 1
+    return rename(self, target)
+
+pathlib.Path.rename = crash
+with atomic_folder(sys.argv[1]) as folder:
+    (folder / "new").write_text("new")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_after_a_crash_the_old_one_or_the_new_one_is_there(tmp_path, renames):
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "old").write_text("old")
+    done = subprocess.run([sys.executable, "-c", CRASH, tmp_path / "b", str(renames)])
+    assert done.returncode == (0 if renames == 2 else 7)
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == ["b"]
+    assert os.listdir(tmp_path / "b") == (["new"] if renames == 2 else ["old"])
 
 
 def test_is_removed_at_once(tmp_path, monkeypatch):
