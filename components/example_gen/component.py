@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfx import types
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import standard_artifacts
-from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import driver, executor, spans
-from stagecraft.components.example_gen.archives import files
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.components.example_gen import base, executor, spans
 from stagecraft.schemas.features import DATASETS
 
 
-class Cifar10ExampleGenSpec(types.ComponentSpec):
+class Cifar10ExampleGenSpec(base.SourceSpec):
     """Interface of Cifar10ExampleGen."""
 
-    PARAMETERS = {
-        "source": ExecutionParameter(type=str),
-        "dataset": ExecutionParameter(type=str),
-        "val_fraction": ExecutionParameter(type=float),
-        "shards": ExecutionParameter(type=int),
-        "sample_train": ExecutionParameter(type=int),
-        "sample_test": ExecutionParameter(type=int),
-        "cache_dir": ExecutionParameter(type=str),
-        "code_fingerprint": ExecutionParameter(type=str),
-        driver.RANGE: ExecutionParameter(type=str, optional=True),
-    }
-    INPUTS: dict[str, ChannelParameter] = {}
-    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+    PARAMETERS = base.parameters(dataset=str, sample_train=int, sample_test=int, cache_dir=str)
 
 
-class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
+class Cifar10ExampleGen(base.SourceExampleGen):
     """Reads a CIFAR data set and writes it as tf.Examples, in a fixed number of shards.
 
     The output ``examples`` has the splits ``train``, ``val`` (held out of the data set's train
@@ -51,7 +34,6 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
 
     SPEC_CLASS = Cifar10ExampleGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
-    DRIVER_CLASS = driver.Driver
 
     def __init__(
         self,
@@ -85,21 +67,15 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
             raise SettingError("dataset", dataset, "is unknown", f"one of {', '.join(DATASETS)}")
         if source == "sample" and dataset != "cifar10":
             raise SettingError("source", source, f"is not {dataset}", "dataset: cifar10")
-        if isinstance(source, str):  # a runtime parameter has no value yet
-            files.check_scheme(source)
         if shards < 1:
             raise SettingError("shards", shards, "is less than 1", "48")
         super().__init__(
-            Cifar10ExampleGenSpec(
-                source=source,
-                dataset=dataset,
-                val_fraction=val_fraction,
-                shards=shards,
-                sample_train=sample_train,
-                sample_test=sample_test,
-                cache_dir=cache_dir,
-                code_fingerprint=code_fingerprint("stagecraft.components.example_gen.executor"),
-                examples=types.Channel(type=standard_artifacts.Examples),
-                **driver.choice(span),
-            )
+            source,
+            span,
+            dataset=dataset,
+            val_fraction=val_fraction,
+            shards=shards,
+            sample_train=sample_train,
+            sample_test=sample_test,
+            cache_dir=cache_dir,
         )

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfx import types
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import standard_artifacts
-from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.dsl.components.base import executor_spec
 
-from stagecraft.components.example_gen import driver, executor, spans
-from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen import base, driver, executor, spans
 from stagecraft.components.example_gen.kinds import folders
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 
 
 class Driver(driver.Driver):
@@ -27,22 +22,13 @@ class Executor(executor.Executor):
     resolve = staticmethod(folders.resolve)
 
 
-class ImageFolderExampleGenSpec(types.ComponentSpec):
+class ImageFolderExampleGenSpec(base.SourceSpec):
     """Interface of ImageFolderExampleGen."""
 
-    PARAMETERS = {
-        "source": ExecutionParameter(type=str),
-        "val_fraction": ExecutionParameter(type=float),
-        "shards": ExecutionParameter(type=int),
-        "corrupt_images": ExecutionParameter(type=str),
-        "code_fingerprint": ExecutionParameter(type=str),
-        driver.RANGE: ExecutionParameter(type=str, optional=True),
-    }
-    INPUTS: dict[str, ChannelParameter] = {}
-    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+    PARAMETERS = base.parameters(corrupt_images=str)
 
 
-class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
+class ImageFolderExampleGen(base.SourceExampleGen):
     """Reads ``FOLDER/CLASS/NAME.png`` (or JPEG, BMP, GIF); the images stay encoded.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
@@ -77,17 +63,11 @@ class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
         Raises:
           UserError: no file system reads the path, or an argument is invalid.
         """
-        if isinstance(source, str):  # a runtime parameter has no value yet
-            files.check_scheme(source)
         executor.check_corrupt_images(corrupt_images)
         super().__init__(
-            ImageFolderExampleGenSpec(
-                source=source,
-                val_fraction=val_fraction,
-                shards=shards,
-                corrupt_images=corrupt_images,
-                code_fingerprint=code_fingerprint(__name__),
-                examples=types.Channel(type=standard_artifacts.Examples),
-                **driver.choice(span),
-            )
+            source,
+            span,
+            val_fraction=val_fraction,
+            shards=shards,
+            corrupt_images=corrupt_images,
         )

@@ -11,18 +11,14 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tfx import types
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import standard_artifacts
-from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import content, driver, executor, source, spans
-from stagecraft.components.example_gen.archives import files, sample
+from stagecraft.components.example_gen import base, content, driver, executor, source, spans
+from stagecraft.components.example_gen.archives import sample
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import folders, image_files
 from stagecraft.components.example_gen.kinds.image_files import RefusedError, checked, opened, read
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 
 _MASK_FORMATS = ("PNG", "BMP", "GIF")
@@ -158,25 +154,15 @@ class Executor(executor.Executor):
     resolve = staticmethod(resolve)
 
 
-class MaskExampleGenSpec(types.ComponentSpec):
+class MaskExampleGenSpec(base.SourceSpec):
     """Interface of MaskExampleGen."""
 
-    PARAMETERS = {
-        "source": ExecutionParameter(type=str),
-        "val_fraction": ExecutionParameter(type=float),
-        "shards": ExecutionParameter(type=int),
-        "sample_train": ExecutionParameter(type=int),
-        "sample_test": ExecutionParameter(type=int),
-        "num_classes": ExecutionParameter(type=int),
-        "corrupt_images": ExecutionParameter(type=str),
-        "code_fingerprint": ExecutionParameter(type=str),
-        driver.RANGE: ExecutionParameter(type=str, optional=True),
-    }
-    INPUTS: dict[str, ChannelParameter] = {}
-    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+    PARAMETERS = base.parameters(
+        sample_train=int, sample_test=int, num_classes=int, corrupt_images=str
+    )
 
 
-class MaskExampleGen(base_beam_component.BaseBeamComponent):
+class MaskExampleGen(base.SourceExampleGen):
     """Reads ``FOLDER/images/NAME.jpg`` with ``FOLDER/masks/NAME.png``, or draws shapes.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
@@ -220,23 +206,14 @@ class MaskExampleGen(base_beam_component.BaseBeamComponent):
         Raises:
           UserError: no file system reads the path, or an argument is invalid.
         """
-        properties = {
-            "source": source,
-            "sample_train": sample_train,
-            "sample_test": sample_test,
-            "num_classes": num_classes,
-            "corrupt_images": corrupt_images,
-        }
-        if isinstance(source, str):  # a runtime parameter has no value yet
-            files.check_scheme(source)
         executor.check_corrupt_images(corrupt_images)
         super().__init__(
-            MaskExampleGenSpec(
-                val_fraction=val_fraction,
-                shards=shards,
-                code_fingerprint=code_fingerprint(__name__),
-                examples=types.Channel(type=standard_artifacts.Examples),
-                **driver.choice(span),
-                **properties,
-            )
+            source,
+            span,
+            val_fraction=val_fraction,
+            shards=shards,
+            sample_train=sample_train,
+            sample_test=sample_test,
+            num_classes=num_classes,
+            corrupt_images=corrupt_images,
         )

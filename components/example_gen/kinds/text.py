@@ -11,18 +11,14 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tfx import types
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import standard_artifacts
-from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import plain
-from stagecraft.components.example_gen import content, driver, executor, source, spans
+from stagecraft.components.example_gen import base, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import sentences
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
@@ -178,25 +174,13 @@ class Executor(executor.Executor):
     resolve = staticmethod(resolve)
 
 
-class TextExampleGenSpec(types.ComponentSpec):
+class TextExampleGenSpec(base.SourceSpec):
     """Interface of TextExampleGen."""
 
-    PARAMETERS = {
-        "source": ExecutionParameter(type=str),
-        "window": ExecutionParameter(type=int),
-        "unit": ExecutionParameter(type=str),
-        "val_fraction": ExecutionParameter(type=float),
-        "shards": ExecutionParameter(type=int),
-        "sample_train": ExecutionParameter(type=int),
-        "sample_test": ExecutionParameter(type=int),
-        "code_fingerprint": ExecutionParameter(type=str),
-        driver.RANGE: ExecutionParameter(type=str, optional=True),
-    }
-    INPUTS: dict[str, ChannelParameter] = {}
-    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+    PARAMETERS = base.parameters(window=int, unit=str, sample_train=int, sample_test=int)
 
 
-class TextExampleGen(base_beam_component.BaseBeamComponent):
+class TextExampleGen(base.SourceExampleGen):
     """Cuts text into windows of one length.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
@@ -236,21 +220,15 @@ class TextExampleGen(base_beam_component.BaseBeamComponent):
         Raises:
           SettingError: an argument is invalid.
         """
-        if isinstance(source, str):  # a runtime parameter has no value yet
-            files.check_scheme(source)
         if unit not in SEPARATORS:
             raise SettingError("unit", unit, "is unknown", " or ".join(SEPARATORS))
         super().__init__(
-            TextExampleGenSpec(
-                source=source,
-                window=window,
-                unit=unit,
-                val_fraction=val_fraction,
-                shards=shards,
-                sample_train=sample_train,
-                sample_test=sample_test,
-                code_fingerprint=code_fingerprint(__name__),
-                examples=types.Channel(type=standard_artifacts.Examples),
-                **driver.choice(span),
-            )
+            source,
+            span,
+            window=window,
+            unit=unit,
+            val_fraction=val_fraction,
+            shards=shards,
+            sample_train=sample_train,
+            sample_test=sample_test,
         )
