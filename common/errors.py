@@ -1,18 +1,18 @@
-"""Errors that people see without a traceback, and errors of other libraries in one line.
+"""Errors that people see without a traceback, and errors of other libraries in one short line.
 
-Messages of other libraries in one short line, without terminal codes and tensor values.
-
-Keras colours its messages, TensorFlow prints the values of tensors, and both write paragraphs.
+Keras colours its messages, TensorFlow prints the values of tensors, and both write paragraphs: the
+line has neither terminal codes nor these values.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import pathlib
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from stagecraft.common.text import plain, visible
@@ -92,6 +92,18 @@ _SHOWN = re.compile(r",? numpy=(?:array\([^()]*\)|[^>]*)>")
 _ARRAY = re.compile(r"\barray\((\[[^()]*\])(?:, shape=\([^)]*\))?(?:, dtype=([^)]*))?\)")
 _NUMBERS = re.compile(r"\[(?:\[[][\s\d.,+\-einfaj]{0,4000}\]|[\s\d.,+\-einfaj]{30,4000})\]")
 """Nested lists of numbers, and long flat ones."""
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """What to use in place of a name: the known one that is spelled most like it.
+
+    Args:
+        otherwise: the result if none is; None: all known names. Empty, if none is known.
+    """
+    names = [*known]
+    for near in difflib.get_close_matches(name, names, n=1):
+        return near
+    return otherwise if otherwise is not None else f"one of {', '.join(names)}" if names else ""
 
 
 def said(error: BaseException) -> str:

@@ -10,7 +10,6 @@ The name of a built-in entry is its file's name. Another package adds an entry w
 from __future__ import annotations
 
 import abc
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -18,7 +17,7 @@ import pkgutil
 from typing import Any
 
 from stagecraft.common import user_objects
-from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError, UserError, nearest
 
 
 class UnknownNameError(SettingError):
@@ -148,10 +147,7 @@ class Registry:
         if self._more and (found := importlib.import_module(self._more).find(name)):
             return found
         names = self.names()
-        near = difflib.get_close_matches(name, names, n=1)
-        raise UnknownNameError(
-            self.setting, name, "does not exist", near[0] if near else f"one of {', '.join(names)}"
-        )
+        raise UnknownNameError(self.setting, name, "does not exist", nearest(name, names))
 
     def _load(self, point: importlib.metadata.EntryPoint) -> Any:
         try:

@@ -6,14 +6,13 @@ Keras takes seconds to import, and settings are checked before anything needs it
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import importlib.util
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 
 
 @functools.cache
@@ -76,9 +75,7 @@ def check(
         if name in taken:
             raise SettingError(setting, name, "is a setting of its own", taken[name])
         if name not in known:
-            near = difflib.get_close_matches(name, free, n=1)
-            use = near[0] if near else f"one of {', '.join(free)}" if free else ""
-            raise SettingError(setting, name, "is not an argument", use)
+            raise SettingError(setting, name, "is not an argument", nearest(name, free))
     for name in free:
         if known[name] and name not in values:
             raise SettingError(setting, name, "is missing", f"{setting}: {{{name}: …}}")

@@ -5,12 +5,11 @@ An object without such a name, of a notebook or a script, gets one of :func:`kee
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from typing import Any
 
-from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.errors import SettingError, UserError, nearest, said
 
 _KEPT = "your_"
 _kept: dict[str, Any] = {}
@@ -51,13 +50,9 @@ def load(setting: str, dotted: str) -> Any:
         raise SettingError(setting, dotted, f"cannot be imported: {said(error)}", use) from error
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]
-        near = difflib.get_close_matches(name, public, n=1)
-        raise SettingError(
-            setting,
-            dotted,
-            f"does not exist in {module.__file__}",
-            f"{module_name}:{near[0]}" if near else "",
-        )
+        near = nearest(name, public, "")
+        use = f"{module_name}:{near}" if near else ""
+        raise SettingError(setting, dotted, f"does not exist in {module.__file__}", use)
     return getattr(module, name)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from stagecraft.common import lazy
-from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.errors import SettingError, UserError, nearest, said
 
 EXTRA = "hub"
 """Of this distribution, with KerasHub."""
@@ -217,13 +217,8 @@ def check_arguments(
     known = [name for name in needed if name not in provided]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise SettingError(
-                setting,
-                name,
-                f"is not an argument of {kind.__name__}",
-                near[0] if near else f"one of {', '.join(known)}",
-            )
+            problem = f"is not an argument of {kind.__name__}"
+            raise SettingError(setting, name, problem, nearest(name, known))
     for name, is_needed in needed.items():
         if is_needed and name not in {*given, *provided}:
             raise SettingError(

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.errors import SettingError, UserError, nearest, said
 from stagecraft.common.registry import Entry, Registry, UnknownNameError
 from stagecraft.common.settings import names
 
@@ -87,13 +87,8 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
     known = list(inspect.signature(kind).parameters)
     for argument in arguments:
         if argument not in known:
-            near = difflib.get_close_matches(argument, known, n=1)
-            raise SettingError(
-                "task.args",
-                argument,
-                f"is not an argument of {name}",
-                near[0] if near else f"one of {', '.join(known)}" if known else "no arguments",
-            )
+            use = nearest(argument, known) or "no arguments"
+            raise SettingError("task.args", argument, f"is not an argument of {name}", use)
     try:
         return kind(**arguments)
     except UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import pkgutil
@@ -18,7 +17,7 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 from tfx.proto import example_gen_pb2, range_config_pb2
 
-from stagecraft.common.errors import SettingError, said
+from stagecraft.common.errors import SettingError, nearest, said
 from stagecraft.components.example_gen import file_driver, spans
 from stagecraft.components.example_gen.kinds import avro, checked_csv, parquet, sequences
 from stagecraft.components.example_gen.kinds.columns import ARGUMENTS
@@ -75,9 +74,8 @@ def make(
     known = _arguments(kind)
     for name in arguments:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            use = near[0] if near else f"one of {', '.join(known)}"
-            raise SettingError(ARGUMENTS, name, f"is not an argument of {path}", use)
+            problem = f"is not an argument of {path}"
+            raise SettingError(ARGUMENTS, name, problem, nearest(name, known))
     given = {name: _argument(kind, name, value) for name, value in arguments.items()}
     for name in {"source", "input_base"} & set(known) - set(given):
         given |= _located(kind, name, source, given)

@@ -7,13 +7,12 @@ arguments; Beam imports no TensorFlow.
 from __future__ import annotations
 
 import argparse
-import difflib
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stagecraft.common import secrets
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 from stagecraft.pipeline.beam.runner import RUNNERS, Runner
 
 _SETTING = "beam.args"
@@ -101,8 +100,8 @@ def _unknown(option: str, parser: argparse.ArgumentParser, runner: Runner) -> Se
     if owners:
         problem = f"is no option of beam.runner: {runner.name}"
         return SettingError(_SETTING, option, problem, f"beam.runner: {' or '.join(owners)}")
-    near = difflib.get_close_matches(option, _options(parser), n=1)
-    use = near[0] if near else "beam.unchecked_args for options that Beam does not know"
+    other = "beam.unchecked_args for options that Beam does not know"
+    use = nearest(option, _options(parser), other)
     return SettingError(_SETTING, option, "does not exist in Beam", use)
 
 

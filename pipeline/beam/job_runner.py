@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 from stagecraft.pipeline.beam.runner import PACKAGES, Given, Runner
 
 DOCKER, PROCESS, EXTERNAL, LOOPBACK = "DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"
@@ -116,8 +115,8 @@ class JobRunner(Runner):
             return
         option = f"--environment_type={kind}"
         if kind not in (*_NEEDS, LOOPBACK):
-            near = difflib.get_close_matches(kind.upper(), (*_NEEDS, LOOPBACK), n=1)
-            use = near[0] if near else " | ".join((*_NEEDS, LOOPBACK))
+            kinds = (*_NEEDS, LOOPBACK)
+            use = nearest(kind.upper(), kinds, " | ".join(kinds))
             raise SettingError(
                 "beam.args", "--environment_type", "has a wrong value", f"--environment_type={use}"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.common import secrets
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
 from stagecraft.pipeline.beam.settings import BeamSettings
 from stagecraft.pipeline.settings import strict_yaml
@@ -99,13 +98,8 @@ class EvaluateSettings(Settings):
         known = metric_names(task)
         for name in self.thresholds:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                raise SettingError(
-                    "evaluate.thresholds",
-                    name,
-                    f"is no metric of task.name: {task.name}",
-                    near[0] if near else f"one of {', '.join(known)}",
-                )
+                problem = f"is no metric of task.name: {task.name}"
+                raise SettingError("evaluate.thresholds", name, problem, nearest(name, known))
         if self.min_accuracy and (ACCURACY not in known or ACCURACY in self.thresholds):
             other = "evaluate.thresholds has accuracy, too"
             none = f"task.name: {task.name} has no accuracy"

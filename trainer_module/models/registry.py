@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import json
 import logging
@@ -18,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.common import user_objects
-from stagecraft.common.errors import SettingError, UserError, said
+from stagecraft.common.errors import SettingError, UserError, nearest, said
 from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import keras_hub_models, model_graph, opened_files
@@ -192,8 +191,7 @@ def _check_given(name: str, function: Any, arguments: ModelArguments, given: _Gi
             problem = "is an argument that the task gives"
         elif takes_any or argument in known:
             continue
-        near = difflib.get_close_matches(argument, known, n=1)
-        use = near[0] if near else f"one of {', '.join(known)}" if known else "no arguments"
+        use = nearest(argument, known) or "no arguments"
         raise SettingError("train.model_args", argument, problem, use)
 
 

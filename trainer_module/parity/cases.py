@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.common.errors import UserError
+from stagecraft.common.errors import UserError, nearest
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
@@ -134,8 +133,7 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
     known = named()
     if name not in known:
-        near = difflib.get_close_matches(name, [*known, CONFIGURED], n=1)
-        use = near[0] if near else f"one of {', '.join(known)}, or all"
+        use = nearest(name, [*known, CONFIGURED], f"one of {', '.join(known)}, or all")
         raise UnknownNameError("--topologies", name, "does not exist", use)
     if refusal := _refusal(name, settings, steps, batch_size):
         raise UserError(

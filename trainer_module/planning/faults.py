@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,7 @@ def parse(text: str) -> Faults:
         name, _, value = (each.strip() for each in part.partition("="))
         example = ",".join(f"{each}={default:g}" for each, default in known.items())
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            use = near[0] if near else f"NAME=NUMBER, such as {example}"
+            use = nearest(name, known, f"NAME=NUMBER, such as {example}")
             raise SettingError("--faults", name, "is unknown", use)
         try:
             found[name] = float(value)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.common.errors import SettingError
+from stagecraft.common.errors import SettingError, nearest
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _EXCLUSIVE = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
@@ -29,8 +28,7 @@ def check(name: str) -> str:
     """
     names = known()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        use = near[0] if near else "a name such as train.learning_rate or parallel.stages"
+        use = nearest(name, names, "a name such as train.learning_rate or parallel.stages")
         raise SettingError("hyperparameters", name, "is not a setting", use)
     return name
 

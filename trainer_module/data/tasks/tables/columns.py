@@ -6,7 +6,6 @@ One declaration gives the inputs of the model and Transform's graph. Imports no 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import pathlib
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from stagecraft.common import user_objects
-from stagecraft.common.errors import SettingError, said
+from stagecraft.common.errors import SettingError, nearest, said
 from stagecraft.common.user_objects import is_name
 from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.data.tasks import checks
@@ -463,9 +462,8 @@ def column(name: str, given: Any) -> Column:
     known = list(inspect.signature(kind).parameters)
     for argument in arguments:
         if argument not in known:
-            near = difflib.get_close_matches(argument, known, n=1)
-            use = near[0] if near else f"one of {', '.join(known)}"
-            raise SettingError(setting, argument, f"is not an argument of {kind.__name__}", use)
+            problem = f"is not an argument of {kind.__name__}"
+            raise SettingError(setting, argument, problem, nearest(argument, known))
     if "of" in arguments:
         arguments["of"] = column(f"{name}.of", arguments["of"])
     return kind(**arguments)
