@@ -1,9 +1,9 @@
-"""Tables and foreign text, for terminals and JSON."""
+"""Tables, sizes, times and foreign text, for terminals and JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -48,10 +48,35 @@ def visible(text: str, *, lines: bool = False) -> str:
     return _INVISIBLE.sub(escaped, text)
 
 
-def columns(lines: Sequence[Sequence[str]]) -> str:
-    """A table of lines with equally many cells."""
+def columns(lines: Sequence[Sequence[str]], left: Collection[int] | None = None) -> str:
+    """A table of lines with equally many cells.
+
+    Args:
+        left: numbers of the columns of texts; the others have numbers, at the right. None: all.
+    """
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        "  ".join(
+            cell.ljust(width) if left is None or number in left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
         for line in lines
     )
+
+
+def size(count: float) -> str:
+    """A number of bytes: ``1.2 MB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def duration(seconds: float, *, tenths: bool = False) -> str:
+    """``12 s``, ``3 min 20 s`` or ``1 h 5 min``; ``tenths``: below ten seconds, ``1.2 s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if tenths and seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -23,7 +23,7 @@ from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.processes import events, isolation, launcher
+from stagecraft.trainer_module.processes import events, launcher
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -251,11 +251,8 @@ class _Bar:
         self._began = time.time()
 
     def show(self, event: Event) -> None:
-        if event.get("phase") == "network":
-            _log.warning(isolation.warning(event["reason"]))
-        if event.get("phase") == "wait":
-            text = "waiting for at most %s s: %s may still use %s"
-            _log.warning(text, event["seconds"], event["holder"], event["file"])
+        if event.get("level") == logging.WARNING:
+            _log.warning("%s", event["text"])
         if not self._verbose or event.get("phase") != "epoch":
             return
         logs, steps = event["logs"], event.get("steps")

@@ -149,14 +149,6 @@ def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:
             raise SettingError(
                 "parallel.cuts", name, "is no layer that ends a stage", ", ".join(names)
             )
-    if len(parallel.cut_names) + 1 != parallel.model_parts:
-        made = len(parallel.cut_names) + 1
-        raise SettingError(
-            "parallel.cuts",
-            parallel.cuts,
-            f"makes {made} parts",
-            f"{parallel.model_parts - 1} names",
-        )
     part = 0
     for name in names:
         yield part % parallel.stages

@@ -15,10 +15,10 @@ works in any program. Here, the dicts become JSON lines in a pipe. Kinds:
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from typing import Any
+
+from stagecraft.trainer_module.processes.events import write
 
 Event = dict[str, Any]
 
@@ -44,14 +44,8 @@ class PipeHandler(logging.Handler):
         progress = getattr(record, "progress", None)
         if event is None and progress is not None:
             event = {"kind": "progress", **progress}
-        if event is None:
-            return
-        line = json.dumps(event, default=str).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-        except OSError:  # the reader has gone
-            pass
+        if event is not None:
+            write(self._descriptor, event)
 
 
 def attach(descriptor: int) -> None:

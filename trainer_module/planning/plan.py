@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 
+from stagecraft.common.text import columns, size
 from stagecraft.trainer_module.parallel import strategy
 
 _WIDEST = 100
@@ -209,28 +210,21 @@ def _table(plan: Plan) -> str:
                 f"{stage.first} … {stage.last}",
                 f"{stage.parameters:,}",
                 f"{stage.flops / 1e6:,.1f}",
-                size_text(stage.activation_bytes),
-                size_text(stage.memory_bytes),
+                size(stage.activation_bytes),
+                size(stage.memory_bytes),
                 f"{stage.share:.0%}",
             ]
         )
         if stage.forward_seconds is not None and stage.backward_seconds is not None:
             rows[-1] += [time_text(stage.forward_seconds), time_text(stage.backward_seconds)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            text.ljust(width) if column == 2 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
     legend = "MFLOP (forward pass) and activations: per example; memory: peak of the device"
     if plan.shards > 1:
         legend = legend.replace("the device", "the stage's first device")
     if plan.virtual_stages > 1:
         legend = legend.replace("peak of the device", "peak of the part; a device needs their sum")
         legend = f"stage S.V: virtual stage V on the device of stage S; {legend}"
-    return "\n".join([*lines, legend + ("; times: per microbatch" if seconds else "")])
+    legend += "; times: per microbatch" if seconds else ""
+    return f"{columns(rows, left=(2,))}\n{legend}"
 
 
 def _diagram(plan: Plan) -> str:
@@ -263,7 +257,7 @@ def _figures(plan: Plan) -> str:
     if plan.shards > 1:
         divided = sum(stage.split_parameters for stage in plan.stages)
         share = divided / max(1, sum(stage.parameters for stage in plan.stages))
-        sent = size_text(sum(stage.shard_bytes for stage in plan.stages))
+        sent = size(sum(stage.shard_bytes for stage in plan.stages))
         lines.append(
             f"shards        {plan.shards} devices for each stage divide {share:.1%} of the "
             f"parameters; in a forward pass, {sent} per example go to or from each other device"
@@ -280,8 +274,8 @@ def _figures(plan: Plan) -> str:
         weights = ", ".join(
             f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied
         )
-        size = size_text(sum(tied.bytes for tied in plan.tied))
-        lines.append(f"tied weights  {weights}: {size} between stages in each step")
+        sent = size(sum(tied.bytes for tied in plan.tied))
+        lines.append(f"tied weights  {weights}: {sent} between stages in each step")
     if stages > 1:
         several = plan.virtual_stages > 1
         virtual, given = ("V * ", f", V = {plan.virtual_stages}") if several else ("", "")
@@ -313,19 +307,11 @@ def _figures(plan: Plan) -> str:
         ]
         lines.append(
             f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
-            f"{size_text(better.memory_bytes)} on each"
+            f"{size(better.memory_bytes)} on each"
         )
         if better.replicas > 1 and plan.times != "peak":
             lines[-1] += "; without its all-reduce"
     return "\n".join(lines)
-
-
-def size_text(count: float) -> str:
-    """A number of bytes."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count:.0f} B"
 
 
 def time_text(seconds: float) -> str:

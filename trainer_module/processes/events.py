@@ -44,15 +44,18 @@ class _Pipe(logging.Handler):
         event: Event | None = getattr(record, "training", None)
         progress = getattr(record, "progress", None)
         if event is None and progress is not None:
-            event = {"event": "progress", **progress}
+            said = {"text": record.getMessage(), "level": record.levelno}
+            event = {"event": "progress", **said, **progress}
         if event is not None:
             write(self._descriptor, event)
 
 
 def write(descriptor: int, event: Event) -> None:
     """Writes a line; a pipe does not mix short lines of several threads."""
+    line = json.dumps(event, default=str).encode() + b"\n"
     with contextlib.suppress(OSError):  # the supervisor is gone
-        os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
+        while line:
+            line = line[os.write(descriptor, line) :]
 
 
 def attach(descriptor: int) -> None:

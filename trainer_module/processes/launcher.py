@@ -108,7 +108,8 @@ def run_local(
     on_event = on_event or _show
 
     def tell(reason: str) -> None:
-        on_event({"event": "progress", "phase": "network", "reason": reason})
+        said = {"text": isolation.warning(reason), "level": logging.WARNING}
+        on_event({"event": "progress", "phase": "network", "reason": reason, **said})
 
     wanted: AbstractContextManager[isolation.Namespace | None] = contextlib.nullcontext()
     if jobs(parallel):
@@ -140,24 +141,9 @@ def import_path() -> Mapping[str, str | None]:
 
 
 def _show(event: Event) -> None:
-    fields = {key: value for key, value in event.items() if key != "event"}
+    fields = {key: each for key, each in event.items() if key not in ("event", "text", "level")}
     if event["event"] == "progress":
-        values = [event.get("step"), event.get("total")]
-        text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
-        if event.get("phase") == "export":
-            text, values = "exporting the model", []
-        if event.get("phase") == "network":
-            text, values = "%s", [isolation.warning(event["reason"])]
-        if event.get("phase") == "weights":
-            text, values = "%s", [event["note"]]
-        if event.get("phase") == "wait":
-            text = "waiting for at most %s s: %s may still use %s"
-            values = [event["seconds"], event["holder"], event["file"]]
-        if event.get("phase") == "precision":
-            text, values = "precision %s: %s", [event["precision"], event["reason"]]
-        is_warning = event.get("phase") in ("network", "wait")
-        level = logging.WARNING if is_warning else logging.INFO
-        _progress.log(level, text, *values, extra={"progress": fields})
+        _progress.log(event["level"], "%s", event["text"], extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

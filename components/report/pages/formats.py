@@ -37,21 +37,3 @@ def number(value: float | None) -> str:
 def weight(value: float) -> str:
     """A sum of weights: whole numbers without decimals."""
     return number(value) if value == round(value) else f"{value:,.4g}"
-
-
-def size(count: float) -> str:
-    """Bytes as ``1.2 MB``."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:,.1f} {unit}"
-    return f"{count:,.0f} bytes"
-
-
-def duration(seconds: float) -> str:
-    """``1.2 s``, ``45 s``, ``3 min 20 s`` or ``1 h 5 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

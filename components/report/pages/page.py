@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 import stagecraft
-from stagecraft.common.text import visible
+from stagecraft.common.text import duration, size, visible
 from stagecraft.components.evaluator.evaluation import MIN
 from stagecraft.components.report.pages import (
     charts,
@@ -127,8 +127,8 @@ def _environment() -> jinja2.Environment:
         "metric": lambda value, name: formats.metric(name, value),
         "title_of": formats.title,
         "number": formats.number,
-        "bytes": formats.size,
-        "duration": formats.duration,
+        "bytes": size,
+        "duration": functools.partial(duration, tenths=True),
         "png": lambda image: "data:image/png;base64," + base64.b64encode(image).decode(),
         "cell": _cell,
         "quoted": shlex.quote,
@@ -200,7 +200,7 @@ def _topology(training: Training) -> dict[str, Any]:
 def _pipeline(report: ReportData) -> dict[str, Any]:
     length = max(each.begin + each.seconds for each in report.components)
     cached = sum(each.state == "cached" for each in report.components)
-    text = f"{formats.duration(length)} from the first component to the last."
+    text = f"{duration(length, tenths=True)} from the first component to the last."
     if cached:
         text += f" {cached} of {len(report.components)} components came from the cache."
     return {"length": length or 1.0, "pipeline_text": text}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stagecraft.common.errors import UserError
+from stagecraft.common.text import duration
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.pipeline.cli.terminal.wording import duration
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run

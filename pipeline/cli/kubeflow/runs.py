@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stagecraft.common.errors import UserError
+from stagecraft.common.text import duration
 from stagecraft.pipeline.cli.command import Group
 from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links, run_options
 from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.pipeline.cli.terminal.wording import day, duration, optional_time
+from stagecraft.pipeline.cli.terminal.wording import day, optional_time
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api

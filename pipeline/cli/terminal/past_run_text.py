@@ -8,9 +8,10 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.common.text import duration
 from stagecraft.components.evaluator.evaluation import ACCURACY, short
 from stagecraft.components.example_gen import spans
-from stagecraft.pipeline.cli.terminal.wording import day, duration
+from stagecraft.pipeline.cli.terminal.wording import day
 
 if TYPE_CHECKING:
     from stagecraft.components.metadata.rollbacks import Rollback

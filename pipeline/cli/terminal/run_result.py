@@ -6,6 +6,7 @@ import math
 import pathlib
 from typing import Any
 
+from stagecraft.common.text import duration
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     BETTER_THAN_CONSTANT,
@@ -18,7 +19,6 @@ from stagecraft.components.evaluator.evaluation import (
     short,
 )
 from stagecraft.pipeline.cli.terminal.run_state import RunState
-from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.settings import TrainSettings

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from stagecraft.common.errors import UserError
+from stagecraft.common.text import duration
 from stagecraft.components.evaluator.evaluation import ACCURACY, number
 from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.spans import Span
 from stagecraft.pipeline.cli.terminal import run_result
 from stagecraft.pipeline.cli.terminal.run_state import RunState
-from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.local.span_runs import SpanRuns
 from stagecraft.pipeline.local.supervisor import Outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from stagecraft.common.text import duration
 from stagecraft.components.evaluator.evaluation import short
 from stagecraft.pipeline.local.events import Event
 from stagecraft.trainer_module.processes import isolation
@@ -47,16 +48,6 @@ def progress_text(event: Event) -> str:
     if phase == "download":
         return f"download: {done / 1e6:.1f}" + (f" of {total / 1e6:.1f}" if total else "") + " MB"
     return f"{phase}: {done:,}" + (f" of {total:,}" if total else "")
-
-
-def duration(seconds: float) -> str:
-    """``12 s``, ``3 min 20 s`` or ``1 h 5 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def day(time: datetime.datetime | None) -> str:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.trainer_module.planning.plan import size_text, time_text
+from stagecraft.common.text import columns, size
+from stagecraft.trainer_module.planning.plan import time_text
 
 _TIMES = {
     "flops": "operations, without links: use --measure, or name the devices, for seconds",
@@ -196,18 +197,10 @@ def _table(found: SearchResult) -> list[str]:
                 ", ".join([each.settings["strategy"], *_others(each)]),
                 time_text(each.step) if found.times != "flops" else f"{each.step:.3g}",
                 f"{each.speedup:.2f}",
-                size_text(each.memory_bytes),
+                size(each.memory_bytes),
                 f"{each.bubble:.0%}",
-                size_text(each.traffic_bytes),
+                size(each.traffic_bytes),
                 each.reason,
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = (6, len(heads) - 1)
-    return [
-        "  ".join(
-            text.ljust(width) if column in left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return columns(rows, left=(6, len(heads) - 1)).splitlines()
