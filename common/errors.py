@@ -68,11 +68,12 @@ class SettingError(UserError, ValueError):
             setting: its full name, such as ``parallel.stages``.
             problem: what is wrong with it, a phrase with a verb.
             use: a value that works, such as ``parallel.strategy: grid``.
-            shown: the value in the message, if not ``value`` itself.
+            shown: the value in the message, if not ``value`` itself; of a tuple, its items.
         """
         advice = f"; use {use}" if use else ""
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         super().__init__(
-            f"{setting}: {visible(shown or str(value))} {problem}{advice}",
+            f"{setting}: {visible(shown or text)} {problem}{advice}",
             setting=setting,
             value=value,
             suggestion=use,

@@ -198,14 +198,15 @@ def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
     names, wanted = parallel.cut_names, parallel.model_parts - 1
     if not names:
         return
+    given = ",".join(names)
     if not wanted:
         stages = f"parallel.stages: {len(names) + 1}, or " if strategy.cuts_model else ""
         raise SettingError(
             "parallel.cuts",
-            parallel.cuts,
+            given,
             "needs several stages, but parallel.stages: 1 is the whole model",
             f"{stages}parallel.cuts: auto",
-            shown=repr(parallel.cuts),
+            shown=repr(given),
         )
     _refuse_duplicates("parallel.cuts", "layer", names)
     if len(names) == wanted:
@@ -217,10 +218,10 @@ def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
         counts += f" and parallel.virtual_stages is {parallel.virtual_stages}"
     raise SettingError(
         "parallel.cuts",
-        parallel.cuts,
+        given,
         f"makes {len(names) + 1} {noun}, but {counts}",
         f"{stages}name {wanted} layer{'s' if wanted > 1 else ''}, or use parallel.cuts: auto",
-        shown=repr(parallel.cuts),
+        shown=repr(given),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ class ParallelSettings(Settings):
         description="devices of each stage, over which its large layers are split (tensor "
         "parallelism); more than 1 needs grid",
     )
-    cuts: str = Field(
+    cuts: Literal["auto"] | tuple[str, ...] = Field(
         default="auto",
         description="where the model is cut: auto, or the last layer of each part except the "
         "final one, separated by commas; a part is a stage, or a virtual stage",
@@ -81,7 +82,7 @@ class ParallelSettings(Settings):
         description="accumulation steps: parts of a replica's examples, computed one after the "
         "other, for a batch that does not fit into memory",
     )
-    devices: str = Field(
+    devices: Literal["auto"] | tuple[str, ...] = Field(
         default="auto",
         description="devices of one worker, separated by commas: each replica's stages in order, "
         "each with its shards, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are "
@@ -182,27 +183,24 @@ class ParallelSettings(Settings):
     @field_validator("cuts", mode="before")
     @classmethod
     def _parse_cuts(cls, value: Any) -> Any:
-        """Accepts a list, a comma-separated string, ``null`` (auto)."""
-        return ",".join(_names("parallel.cuts", value, "conv_1,conv_2"))
+        """Accepts a list, its JSON, a comma-separated string, ``null`` (auto)."""
+        return _names("parallel.cuts", value, "conv_1,conv_2") or "auto"
 
     @field_validator("devices", mode="before")
     @classmethod
     def _parse_devices(cls, value: Any) -> Any:
         """Accepts the forms that ``cuts`` accepts; ``/gpu:0`` and the like become ``GPU:0``."""
-        names = _names("parallel.devices", value, "GPU:0,GPU:1")
-        if names == ["auto"]:
-            return "auto"
-        return ",".join(map(_device, names))
+        return tuple(map(_device, _names("parallel.devices", value, "GPU:0,GPU:1"))) or "auto"
 
     @property
     def cut_names(self) -> tuple[str, ...]:
         """Names of the layers that end a stage, in order; () where they are chosen."""
-        return () if self.cuts == "auto" else tuple(self.cuts.split(","))
+        return () if self.cuts == "auto" else self.cuts
 
     @property
     def device_names(self) -> tuple[str, ...]:
         """Names, such as ``("GPU:0", "GPU:1")``, replica by replica; () for ``auto``."""
-        return () if self.devices == "auto" else tuple(self.devices.split(","))
+        return () if self.devices == "auto" else self.devices
 
     @property
     def devices_per_worker(self) -> int:
@@ -231,15 +229,19 @@ class ParallelSettings(Settings):
         return self
 
 
-def _names(setting: str, value: Any, example: str) -> list[str]:
-    if value is None:
-        return ["auto"]
+def _names(setting: str, value: Any, example: str) -> tuple[str, ...]:
+    """The names in a setting; () for ``auto``."""
+    if value in (None, "auto", ["auto"], ("auto",)):
+        return ()
     use = f"{setting}: auto, or names such as {example}"
-    if not isinstance(value, (str, list, tuple)):
+    if isinstance(value, str):
+        value = json.loads(value) if value.startswith("[") else value.split(",")
+    if not isinstance(value, (list, tuple)):
         raise SettingError(setting, value, "is not a list of names", use)
-    names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
-    if not all(names):
-        raise SettingError(setting, value, "has an empty name", use, shown=repr(value))
+    names = tuple(str(name).strip() for name in value)
+    if not all(names) or not names:
+        shown = ",".join(names)
+        raise SettingError(setting, shown, "has an empty name", use, shown=repr(shown))
     return names
 
 

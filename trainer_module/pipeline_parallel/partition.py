@@ -62,13 +62,13 @@ class CutPoint:
         return len(self.tensors) == 1 and not self.tied
 
 
-def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
+def named_cuts(model: keras.Model, stages: int, cuts: Sequence[str]) -> list[str]:
     """The names in ``parallel.cuts``: the last layers of all stages but the last."""
-    names = model_graph.last_layers(model, map(str.strip, cuts.split(",")))
+    names = model_graph.last_layers(model, cuts)
     if len(names) + 1 != stages:
         raise SettingError(
             "parallel.cuts",
-            repr(cuts),
+            repr(",".join(cuts)),
             f"makes {len(names) + 1} stages, but parallel.stages is {stages}",
             f"{stages - 1} names, or parallel.stages: {len(names) + 1}",
         )

@@ -87,9 +87,9 @@ def prepare(
     if model_graph.are_open(model_graph.sized(model)):
         text = "%s leaves sizes of its inputs open; its costs are those of sizes of 1"
         _log.warning(text, model.name)
-    named = parallel.cuts != "auto"
     parts = parallel.model_parts
-    chosen = partition.named_cuts(model, parts, parallel.cuts) if named else []
+    named = parallel.cut_names
+    chosen = partition.named_cuts(model, parts, named) if named else []
     *few, last = partition.all_cuts(model, parts, chosen, parallel.virtual_stages)
     for names in [*(names for names in few if len(names) + 1 >= max(2, parts)), last]:
         with _without_collection():

@@ -120,7 +120,7 @@ class Plan:
     cuts: list[str]
     """The last layer of each stage except the final one, as ``parallel.cuts`` has them."""
     cuts_asked: str
-    """``parallel.cuts`` of the settings."""
+    """``parallel.cuts`` of the settings: ``auto``, or names separated by commas."""
     stages: list[StagePlan]
     """Layers, parameters and costs of each stage."""
     tied: list[TiedWeight]

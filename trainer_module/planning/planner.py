@@ -90,7 +90,7 @@ def make_plan(
         microbatch_schedule=parallel.microbatch_schedule,
         times=unit,
         cuts=[names[start - 1] for start in starts],
-        cuts_asked=parallel.cuts,
+        cuts_asked=",".join(parallel.cut_names) or "auto",
         stages=stages,
         tied=planned.tied(starts),
         whole=planned.whole(parallel.shards),
@@ -129,7 +129,7 @@ def make_plan_of_workers(
         from_chief([tf.constant([names.index(cut) for cut in plan.cuts], tf.int64)])
         return plan
     (chosen,) = from_chief([tf.zeros([parallel.model_parts - 1], tf.int64)])
-    cuts = ",".join(names[index] for index in chosen)
+    cuts = tuple(names[index] for index in chosen)
     known = parallel.model_copy(update={"cuts": cuts or "auto", "costs": "flops"})
     return make_plan(model, settings.model_copy(update={"parallel": known}), devices)
 
@@ -196,7 +196,7 @@ def _too_little_memory(work: CostModel, starts: Sequence[int] | None, source: st
     parallel, degrees = work.settings.parallel, work.degrees
     problem = f"{work.memory / 1e6:,.0f} MB is too little: with "
     if parallel.cuts != "auto" and starts is not None:
-        problem += f"parallel.cuts: {parallel.cuts}, a stage needs "
+        problem += f"parallel.cuts: {','.join(parallel.cut_names)}, a stage needs "
         problem += f"{max(work.sizes(degrees, starts)) / 1e6:,.0f} MB"
     else:
         problem += f"parallel.stages: {parallel.stages}, no cut makes each stage small enough"

@@ -99,8 +99,8 @@ def test_a_model_inside_is_cut_between_its_layers():
     assert _names(model) == ["a", "x", "y", "b"]
     _assert_parts_are_the_model(partition.split(model, ["x"]), model)
     _assert_parts_are_the_model(partition.split(model, ["inner", "model"]), model)
-    assert partition.named_cuts(model, 3, "x, inner") == ["x", "y"]
-    assert partition.named_cuts(model, 3, "inner, b") == ["y", "b"]
+    assert partition.named_cuts(model, 3, ["x", "inner"]) == ["x", "y"]
+    assert partition.named_cuts(model, 3, ["inner", "b"]) == ["y", "b"]
 
 
 def test_masks_of_a_model_inside_are_seen():
@@ -268,8 +268,9 @@ def test_a_layer_of_two_outputs():
     ],
 )
 def test_names_that_are_no_cut_points(model, stages, cuts):
+    given = _residual() if model == "residual" else _chain(*model)
     with pytest.raises(UserError) as caught:
-        partition.named_cuts(_residual() if model == "residual" else _chain(*model), stages, cuts)
+        partition.named_cuts(given, stages, cuts.replace(" ", "").split(","))
     assert caught.value.setting == "parallel.cuts"
 
 

@@ -250,8 +250,7 @@ def settings_with(
     if not keeps_cuts:
         parallel["cuts"] = "auto"
     if capabilities(settings.parallel.strategy).resolves and parallel["devices"] != "auto":
-        names = settings.parallel.device_names[: degrees.devices]
-        parallel["devices"] = ",".join(names)
+        parallel["devices"] = settings.parallel.device_names[: degrees.devices]
     dumped = settings.model_dump(include=set(TrainingSettings.model_fields))
     return TrainingSettings.model_validate(dumped | {"parallel": parallel})
 
