@@ -18,6 +18,7 @@ from stagecraft.examples_task import ExamplesTask
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import launcher
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings, hyperparameters
 
 if TYPE_CHECKING:
@@ -304,8 +305,7 @@ def run_apart(prepared: Prepared) -> None:
         packed.write_bytes(given.pack(prepared.given))
         fn_args.custom_config |= {_GIVEN: str(packed)}
         launcher.run_local(
-            f"{__name__}.{run_given.__name__}",
-            fn_args,
+            TrainingTask(f"{__name__}.{run_given.__name__}", fn_args),
             prepared.settings.parallel,
             variables=launcher.import_path(),
         )

@@ -2,12 +2,11 @@
 
     python -m stagecraft.trainer_module.worker TASK.json [EVENTS]
 
-TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of its
-argument, TFX's ``FnArgs``; ``-`` reads a line of standard input instead. ``TF_CONFIG`` sets the
-role of the process, or ``JOB_COMPLETION_INDEX`` in an Indexed Job of Kubernetes (see
-:func:`~stagecraft.trainer_module.parallel.cluster.adopt_job`). EVENTS is an optional file
-descriptor for :mod:`~stagecraft.trainer_module.processes.events`; the process then ends when its
-standard input closes.
+TASK.json holds a :mod:`~stagecraft.trainer_module.processes.training_task`; ``-`` reads a line of
+standard input instead. ``TF_CONFIG`` sets the role of the process, or ``JOB_COMPLETION_INDEX`` in
+an Indexed Job of Kubernetes (see :func:`~stagecraft.trainer_module.parallel.cluster.adopt_job`).
+EVENTS is an optional file descriptor for :mod:`~stagecraft.trainer_module.processes.events`; the
+process then ends when its standard input closes.
 
 Exit codes: 0 done; 1 permanent error in data, settings or code. Retryable: 138 another process was
 lost, or a server failed; 128 + n signal n.
@@ -16,20 +15,18 @@ lost, or a server failed; 128 + n signal n.
 from __future__ import annotations
 
 import errno
-import importlib
-import json
 import logging
 import os
 import pathlib
 import sys
 import traceback
-import types
 
 from stagecraft.common import errors
 from stagecraft.common.errors import LIMIT, TransientError, UserError, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, launcher, preemption, rendezvous
 from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 _NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 
@@ -64,13 +61,11 @@ def main(task: str, descriptor: str | None = None) -> int:
 def _run(text: str) -> None:
     from stagecraft.trainer_module.parallel import cluster  # Kubernetes's variables
 
-    content = json.loads(text)
-    fn_args = types.SimpleNamespace(data_accessor=None, **content["fn_args"])
-    cluster.adopt_job(fn_args.custom_config["settings"])
-    module, _, name = content["run_fn"].rpartition(".")
+    task = TrainingTask.parsed(text)
+    cluster.adopt_job(task.settings)
     with fast_imports():
-        run_fn = getattr(importlib.import_module(module), name)
-    run_fn(fn_args)
+        run_fn = task.function()
+    run_fn(task.arguments)
 
 
 def _first_line() -> str:

@@ -113,7 +113,7 @@ def one(
     for process in left:
         process.kill()
     me = psutil.Process()
-    root = pathlib.Path(training.fn_args.working_dir)
+    root = pathlib.Path(training.given.working_dir)
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     return (
         newest(),

@@ -22,6 +22,7 @@ from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
 from stagecraft.trainer_module.parallel import roles, tf_config
 from stagecraft.trainer_module.processes import exit_codes, preemption
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings
 
 PATIENCE_SECONDS = 120.0  # for peers that have finished the same training
@@ -39,10 +40,10 @@ def main(folder: str) -> int:
         heartbeat.end_with(folder)
         lock.call_holder(folder.rpartition("/")[2])
         with exchange.staged(folder) as task:
-            settings = json.loads(pathlib.Path(task).read_text())["fn_args"]["custom_config"]
+            settings = TrainingTask.parsed(pathlib.Path(task).read_text()).settings
             code = worker.main(task)
         if code == 0:
-            leave(folder, settings["settings"])
+            leave(folder, settings)
         return code
     except FileNotFoundError as error:
         print(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import logging
 import math
@@ -38,6 +37,7 @@ from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.initial_weights.loading import note_weights
 from stagecraft.trainer_module.models.initial_weights.source import TRAINING_STATE
 from stagecraft.trainer_module.processes import launcher
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
 
@@ -208,18 +208,16 @@ def _on_cluster(
 def run(fn_args: Any) -> None:
     """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it."""
     config = fn_args.custom_config
-    path, job_folder = config.pop(_RUN_FN), config.pop(_JOB_FOLDER, None)
-    parallel = TrainingSettings.from_flat(config["settings"]).parallel
+    task, job_folder = TrainingTask(config.pop(_RUN_FN), fn_args), config.pop(_JOB_FOLDER, None)
+    parallel = TrainingSettings.from_flat(task.settings).parallel
     if parallel.launcher == "kubernetes":
         from stagecraft.components.kubernetes.launch import launch
 
-        launch.run(path, fn_args, parallel, job_folder)
-        return
-    if launcher.is_local(parallel):
-        launcher.run_local(path, fn_args, parallel)
-        return
-    module, _, name = path.rpartition(".")
-    getattr(importlib.import_module(module), name)(fn_args)
+        launch.run(task, parallel, job_folder)
+    elif launcher.is_local(parallel):
+        launcher.run_local(task, parallel)
+    else:
+        task.function()(fn_args)
 
 
 def _splits(message: Any, split: str) -> str:

@@ -24,12 +24,14 @@ from stagecraft.parallel_model import session, workers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, launcher
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _LOG = "processes.log"
 
 _RUN = "stagecraft.fitting.processes.run_fn"
+_FOLDER = "folder"  # in ``custom_config``
 
 _FILE_BYTES = 1 << 20
 """Larger arrays go to files, which all processes map."""
@@ -103,10 +105,10 @@ def _start(
 
     log = stack.enter_context((folder / _LOG).open("w", buffering=1))
     flat = {f"parallel_{name}": value for name, value in parallel.model_dump().items()}
+    config = {"settings": flat, _FOLDER: str(folder)}
     try:
         launcher.run_local(
-            _RUN,
-            types.SimpleNamespace(custom_config={"settings": flat, "folder": str(folder)}),
+            TrainingTask(_RUN, types.SimpleNamespace(custom_config=config)),
             parallel,
             write_log=lambda line: print(line, file=log),
             on_event=on_event,
@@ -117,9 +119,9 @@ def _start(
         raise
 
 
-def run_fn(fn_args: Any) -> None:
+def run_fn(arguments: Any) -> None:
     """Works in one of the processes."""
-    folder = pathlib.Path(fn_args.custom_config["folder"])
+    folder = pathlib.Path(arguments.custom_config[_FOLDER])
     parallel, policies = pickles.loads((folder / "start.pkl").read_bytes())
     _, devices = workers.connected(parallel)
     if policies is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import sys
@@ -19,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, strategy
@@ -29,6 +27,7 @@ from stagecraft.trainer_module.processes import exit_codes, isolation, process_g
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
 WORKER = ("-m", "stagecraft.trainer_module.worker")
@@ -50,15 +49,6 @@ def begin(task: str) -> None:
 def is_begun() -> bool:
     """Whether this process exists for a training."""
     return bool(_begun)
-
-
-def task_of(run_fn: str, fn_args: Any) -> str:
-    """The content of a worker's TASK.json, as one line.
-
-    Leaves out ``data_accessor``, which holds functions.
-    """
-    fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
-    return json.dumps({"run_fn": run_fn, "fn_args": fields})
 
 
 def is_local(parallel: ParallelSettings) -> bool:
@@ -86,8 +76,7 @@ def are_needed(parallel: ParallelSettings) -> bool:
 
 
 def run_local(
-    path: str,
-    fn_args: Any,
+    task: TrainingTask,
     parallel: ParallelSettings,
     *,
     on_event: Callable[[Event], None] | None = None,
@@ -113,12 +102,12 @@ def run_local(
 
     wanted: AbstractContextManager[isolation.Namespace | None] = contextlib.nullcontext()
     if jobs(parallel):
-        wanted = isolation.network(parallel.isolated, vars(fn_args), tell)
+        wanted = isolation.network(parallel.isolated, task.fields, tell)
     with wanted as namespace:
         Supervisor(
             parallel,
             ["-"],
-            first_line=task_of(path, fn_args),
+            first_line=task.line(),
             write_log=write_log or (lambda line: print(line, file=sys.stderr)),
             on_event=on_event,
             environments=lambda every: [

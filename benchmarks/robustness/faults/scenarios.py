@@ -128,7 +128,7 @@ def _preempted(drill: Drill, name: str) -> Result:
 def _before_commit(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     training.run(program=drill.program(name, "before_commit", "worker 0"))
-    leftovers = list(pathlib.Path(training.fn_args.working_dir).glob(".*.partial"))
+    leftovers = list(pathlib.Path(training.given.working_dir).glob(".*.partial"))
     result = _recovered(drill, training, within=5)
     return dataclasses.replace(result, passed=result.passed and not leftovers)
 
@@ -165,14 +165,14 @@ def _full_disk(drill: Drill, name: str) -> Result:
 @_scenario("corrupt-record", "a flipped byte in a TFRecord: the error names it, without a retry")
 def _corrupt_record(drill: Drill, name: str) -> Result:
     training = drill.training(name)
-    (pattern,) = training.fn_args.train_files
+    (pattern,) = training.given.train_files
     folder = drill.folder / f"{name}-data"
     shutil.copytree(pathlib.Path(pattern).parent, folder)
     victim = sorted(folder.iterdir())[-1]
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 0xFF
     victim.write_bytes(content)
-    training.fn_args.train_files = [str(folder / "*")]
+    training.given.train_files = [str(folder / "*")]
     strike(str(drill.struck(name)))
     training.run()
     message = training.error or "no error"
@@ -263,7 +263,7 @@ def _two_runs(drill: Drill, name: str) -> Result:
             return
         first.send_all(signal.SIGSTOP)  # so that it cannot end before the other begins
         strike(str(drill.struck(name)))
-        second.fn_args.model_run_dir += "-second"
+        second.given.model_run_dir += "-second"
         second.run()
         first.send_all(signal.SIGCONT)
         messages.append(second.error or "no error")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import signal
@@ -21,6 +20,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record as training_record
 
@@ -39,8 +39,8 @@ class Signal:
 class Training:
     """Runs a training until it ends or fails, and records the times."""
 
-    def __init__(self, fn_args: types.SimpleNamespace, struck: pathlib.Path, log: IO[bytes]):
-        self.fn_args = fn_args
+    def __init__(self, given: types.SimpleNamespace, struck: pathlib.Path, log: IO[bytes]):
+        self.given = given
         self.restarts = 0
         self.error: str | None = None
         self.detected: float | None = None
@@ -81,11 +81,10 @@ class Training:
                     strike(str(self._struck))
                     os.kill(self._pids[send.role], send.number)
 
-        settings = TrainingSettings.from_flat(self.fn_args.custom_config["settings"])
+        settings = TrainingSettings.from_flat(self.given.custom_config["settings"])
         try:
             launcher.run_local(
-                RUN_FN,
-                self.fn_args,
+                TrainingTask(RUN_FN, self.given),
                 settings.parallel,
                 on_event=on_event,
                 write_log=self._write_log,
@@ -104,14 +103,14 @@ class Training:
     def start(self) -> subprocess.Popen[bytes]:
         """Trains in processes that another process starts, and returns that process."""
         code = (
-            "import json, sys, types\n"
+            "import sys\n"
             "from stagecraft.trainer_module.processes import launcher\n"
+            "from stagecraft.trainer_module.processes.training_task import TrainingTask\n"
             "from stagecraft.trainer_module.settings import TrainingSettings\n"
-            "fn_args = types.SimpleNamespace(**json.loads(sys.argv[1]))\n"
-            "settings = TrainingSettings.from_flat(fn_args.custom_config['settings'])\n"
-            f"launcher.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
+            "task = TrainingTask.parsed(sys.argv[1])\n"
+            "launcher.run_local(task, TrainingSettings.from_flat(task.settings).parallel)\n"
         )
-        words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
+        words = [sys.executable, "-c", code, TrainingTask(RUN_FN, self.given).line()]
         return subprocess.Popen(words, stdout=self._log, stderr=self._log)
 
     def _write_log(self, line: str) -> None:
@@ -136,11 +135,11 @@ class Training:
 
     def record(self) -> dict[str, Any]:
         """The chief's record of the training."""
-        return training_record.read(self.fn_args.model_run_dir)
+        return training_record.read(self.given.model_run_dir)
 
     def checkpoints(self) -> Checkpoints:
         """The checkpoints of the training."""
-        return Checkpoints(self.fn_args.working_dir, writes=False)
+        return Checkpoints(self.given.working_dir, writes=False)
 
     def weights(self) -> dict[str, bytes]:
         """The content of the last checkpoint, bit for bit."""

@@ -66,7 +66,7 @@ class Drill:
     ) -> Training:
         """A training that has not begun. It resumes an earlier one with the same name."""
         examples, folder = self._output(f"{self._example_gen}/examples"), self.folder / name
-        fn_args = types.SimpleNamespace(  # as TFX passes them
+        given = types.SimpleNamespace(  # as TFX passes them
             train_files=[str(examples / f"Split-{self._splits[0]}" / "*")],
             eval_files=[str(examples / f"Split-{self._splits[1]}" / "*")],
             transform_graph_path=str(self._output("Transform/transform_graph")),
@@ -76,7 +76,7 @@ class Drill:
             working_dir=str(folder / "checkpoints"),
             custom_config={"settings": self._flat | TRAIN | topology | changes},
         )
-        return Training(fn_args, self.struck(name), self._log)
+        return Training(given, self.struck(name), self._log)
 
     def undisturbed(self) -> dict[str, bytes]:
         """The last checkpoint of synchronous workers without a fault, bit for bit."""

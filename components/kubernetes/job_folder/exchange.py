@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import pathlib
 import re
@@ -26,6 +25,7 @@ from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
 from stagecraft.components.object_store.leases import open_lease
 from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 if TYPE_CHECKING:
     from tfx import types
@@ -187,14 +187,14 @@ def staged(folder: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="training-") as temporary:
         scratch = pathlib.Path(temporary)
         with _downloaded(folder, scratch) as text:
-            task = json.loads(text)
-            checkpoints = task["fn_args"]["working_dir"]
+            task = TrainingTask.parsed(text)
+            checkpoints = task.arguments.working_dir
             if is_address(checkpoints):
                 own = scratch / "checkpoints"
                 check = _check_lease(checkpoints, folder.rpartition("/")[2])
                 mirror.use(own, StoredFolder(checkpoints), check)
-                task["fn_args"]["working_dir"] = str(own)
-            (scratch / TASK).write_text(json.dumps(task))
+                task = task.with_checkpoints(str(own))
+            (scratch / TASK).write_text(task.line())
             yield str(scratch / TASK)
 
 

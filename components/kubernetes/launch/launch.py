@@ -29,7 +29,7 @@ from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
-from stagecraft.trainer_module.processes.launcher import task_of
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -55,11 +55,11 @@ def settings() -> ClusterSettings:
         ) from None
 
 
-def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFolder) -> None:
+def run(task: TrainingTask, parallel: ParallelSettings, job_folder: JobFolder) -> None:
     """Trains in a job, and returns when the job is done.
 
     Args:
-        fn_args: as TFX gives them, with paths in the job folder's local copy.
+        task: with paths in the job folder's local copy.
     """
     cluster, folder, namespace = settings(), job_folder["folder"], _namespace()
     wanted = JobRequest.of_training(
@@ -75,7 +75,11 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     _check_version(client, kind, wanted)
     shared = shared_folder.at(folder)
     checkpoint_leases = leases.leases_for(
-        client, namespace, fn_args.working_dir, name=wanted.name, seconds=cluster.job.lease_seconds
+        client,
+        namespace,
+        task.arguments.working_dir,
+        name=wanted.name,
+        seconds=cluster.job.lease_seconds,
     )
 
     def check() -> None:
@@ -95,11 +99,11 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         check=check,
     )
     preemption.on_sigterm(training.delete)
-    task = task_of(path, fn_args)
+    line = task.line()
     if is_address(folder):
-        task = portable(task, job_folder["local"])
+        line = portable(line, job_folder["local"])
     with leases.held(checkpoint_leases, lambda: training.is_over):
-        shared.write(TASK, task.encode())
+        shared.write(TASK, line.encode())
         training.run()
         if shared.read(TASK) is None:
             raise UserError(

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stagecraft.components.report.pages.formats import duration, metric, number, percent, title
+from stagecraft.common.text import duration
+from stagecraft.components.report.pages.formats import metric, number, percent, title
 from stagecraft.components.report.report_data import AUGMENTATION, ReportData, Training
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning.search.result import SearchResult, sentence
@@ -58,7 +59,7 @@ def _training_time(report: ReportData) -> str:
     for component in report.components:
         if component.name == "Trainer":
             seconds = component.original_seconds
-            return f"in {duration(component.seconds if seconds is None else seconds)}"
+            return f"in {duration(component.seconds if seconds is None else seconds, tenths=True)}"
     return ""
 
 

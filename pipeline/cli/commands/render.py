@@ -60,10 +60,10 @@ def render(
     Each process of the topology (the parallel section of the settings) gets a pod, with the
     resources of the Trainer step. Use this command if you apply the objects yourself. With
     parallel.launcher: kubernetes, the Trainer creates them. The processes read two files from
-    kubeflow.job.folder/NAME, on a volume or in an object store. The file task.json holds {"run_fn":
-    …, "fn_args": …} (see stagecraft.trainer_module.worker). The file lease.json holds {"until": …}:
-    the time at which the processes exit, in seconds since 1970. On Kubeflow, the Trainer step
-    writes both files. If you apply the objects yourself, write the files first.
+    kubeflow.job.folder/NAME, on a volume or in an object store. The file task.json holds
+    the training run (see stagecraft.trainer_module.processes.training_task). The file lease.json
+    holds {"until": …}: the time at which the processes exit, in seconds since 1970. On Kubeflow,
+    the Trainer step writes both files. If you apply the objects yourself, write the files first.
 
     \b
     stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml

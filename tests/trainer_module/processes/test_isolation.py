@@ -19,6 +19,7 @@ import pytest
 from stagecraft.trainer_module.parallel.roles import free_ports
 from stagecraft.trainer_module.processes import isolation, launcher
 from stagecraft.trainer_module.processes.process import Process
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
 ATTACK = pathlib.Path(__file__).with_name("attack.py")
@@ -137,8 +138,10 @@ def networks(folder: pathlib.Path, **parallel: Any) -> tuple[set[str], list[str]
     events: list[dict[str, Any]] = []
     files = parallel.pop("files", "/data/train-0")
     launcher.run_local(
-        "module.run_fn",
-        types.SimpleNamespace(train_files=[files], custom_config={"settings": {}}),
+        TrainingTask(
+            "module.run_fn",
+            types.SimpleNamespace(train_files=[files], custom_config={"settings": {}}),
+        ),
         ParallelSettings(**TWO | parallel),
         on_event=events.append,
         write_log=lines.append,

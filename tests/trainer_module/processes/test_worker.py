@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.trainer_module import worker as worker_module
-from stagecraft.trainer_module.processes.launcher import task_of
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 HERE = pathlib.Path(__file__).parent
 CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
@@ -47,11 +47,11 @@ def _start(
     folder: pathlib.Path, what: str, in_cluster: bool = False
 ) -> tuple[subprocess.Popen[bytes], int]:
     custom_config = {"settings": {}}
-    fn_args = types.SimpleNamespace(
+    given = types.SimpleNamespace(
         train_files=what, data_accessor=print, custom_config=custom_config
     )
     task = folder / "task.json"
-    task.write_text(task_of("stand_in.run_fn", fn_args))
+    task.write_text(TrainingTask("stand_in.run_fn", given).line())
     reader, writer = os.pipe()
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     environment.pop("TF_CONFIG", None)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from stagecraft.components.kubernetes import worker
 from stagecraft.components.kubernetes.job_folder import heartbeat
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 
@@ -22,17 +24,15 @@ import json, pathlib, sys
 from stagecraft.trainer_module.processes import preemption
 preemption.handle_sigterm()
 from stagecraft.components.kubernetes.launch import launch
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
-class FnArgs: pass
-fn_args = FnArgs()
-vars(fn_args).update(json.loads(sys.argv[1]))
 from stagecraft.components.kubernetes.job_folder import heartbeat
 folder = pathlib.Path(sys.argv[2])
 folder.mkdir(parents=True)
 parallel = ParallelSettings.model_validate(json.loads(sys.argv[3]))
 job_folder = {"folder": str(folder), "local": str(folder)}
 with heartbeat.renewed(str(folder), 3.0):
-    launch.run("stub_training.hangs", fn_args, parallel, job_folder)
+    launch.run(TrainingTask.parsed(sys.argv[1]), parallel, job_folder)
 """
 """What the Trainer's Executor does in the end, without TFX, whose import takes its time."""
 
@@ -44,11 +44,12 @@ class Launcher:
         self.folder = one.volume / "jobs" / "train-1"
         flat = {"train_model": "user_models:tiny", "train_batch_size": 8, "train_steps": 4}
         flat |= {f"parallel_{name}": value for name, value in parallel.items()}
-        fn_args = {
-            "custom_config": {"settings": flat | {"parallel_launcher": "kubernetes"}},
-            "working_dir": str(one.volume / "checkpoints" / "key"),
-        }
-        arguments = (json.dumps(fn_args), str(self.folder), json.dumps(parallel))
+        given = types.SimpleNamespace(
+            custom_config={"settings": flat | {"parallel_launcher": "kubernetes"}},
+            working_dir=str(one.volume / "checkpoints" / "key"),
+        )
+        task = TrainingTask("stub_training.hangs", given)
+        arguments = (task.line(), str(self.folder), json.dumps(parallel))
         self.process = subprocess.Popen([sys.executable, "-c", STEP, *arguments])
 
 

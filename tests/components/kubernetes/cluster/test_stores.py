@@ -18,6 +18,7 @@ from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.processes import exit_codes
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 
@@ -57,9 +58,10 @@ def test_what_pods_are_told(stored, cluster):
         stored.run(IN_STEP, run_fn="stub_training.refuses")
     there = names(stored, "jobs")
     [task] = [name for name in there if name.endswith("/task.json")]
-    told = json.loads(StoredFolder(stored.checkpoints.replace("checkpoints", "jobs")).read(task))
-    assert told["fn_args"]["train_files"][0].startswith("staged://inputs/examples-0/")
-    assert told["fn_args"]["working_dir"].startswith(stored.checkpoints)
+    jobs = StoredFolder(stored.checkpoints.replace("checkpoints", "jobs"))
+    told = TrainingTask.parsed(jobs.read(task).decode()).arguments
+    assert told.train_files[0].startswith("staged://inputs/examples-0/")
+    assert told.working_dir.startswith(stored.checkpoints)
     given = pathlib.Path(stored.inputs["schema"][0].uri)
     job = task.partition("/")[0]
     for path in filter(pathlib.Path.is_file, given.rglob("*")):
