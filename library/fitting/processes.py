@@ -24,8 +24,8 @@ from stagecraft.parallel_model import session, workers
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, launcher
-from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _LOG = "processes.log"
