@@ -47,7 +47,7 @@ def test_other_strategies_stay():
         {"accumulate": 4},
         {"remat": True},
         {"zero": 1, "train": {"optimizer": "adamw"}},
-        {"stages": 2, "cuts": "layer0"},
+        {"stages": 2, "cuts": ("layer0",)},
         {"timeline_step": 1},
         {"all_reduce": "ring"},
         {"all_reduce": "hierarchical_copy"},
