@@ -295,7 +295,10 @@ class Window(NamedTuple):
     """Of the spans, the newest last."""
 
     missing: tuple[str, ...]
-    """Spans in the window that are not there."""
+    """Spans in the window that are not there, the oldest first."""
+
+    older: int = 0
+    """Number of the missing ones that are before the first one that is there."""
 
     other: tuple[str, ...] = ()
     """For people: the spans that have another version than the one that was read."""
@@ -304,8 +307,12 @@ class Window(NamedTuple):
         """For people: ``3 spans, 5 to 7`` or ``2 of 3 spans: 5, 7; without 6``."""
         asked = len(self.names) + len(self.missing)
         if self.missing:
-            there = f"{len(self.names)} of {asked} spans: {', '.join(self.names)}"
-            return "; ".join([there, f"without {', '.join(self.missing)}", *self.other])
+            parts = [f"{len(self.names)} of {asked} spans: {', '.join(self.names)}"]
+            if gaps := self.missing[self.older :]:
+                parts.append(f"without {', '.join(gaps)}")
+            if self.older:  # perhaps there never was one
+                parts.append(f"none before {self.names[0]}")
+            return "; ".join([*parts, *self.other])
         several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
         return "; ".join([several if asked > 1 else f"1 span, {self.names[0]}", *self.other])
 
@@ -320,14 +327,17 @@ def window(read: Sequence[Mapping[str, int | str]], size: int) -> Window:
     there = {int(each["span"]): str(each["name"]) for each in read}
     pattern = "{SPAN}" if str(read[-1]["name"]) == str(last) else "{YYYY}"
     first = max(last - size + 1, 0)
-    missing = (each for each in range(first, last) if each not in there)
+    missing = [each for each in range(first, last) if each not in there]
     other = (
         f"{each['name']} in version {each['version']}, but version {each['version_there']} is there"
         for each in read
         if "version_there" in each
     )
     return Window(
-        tuple(there.values()), tuple(name_of(each, pattern) for each in missing), tuple(other)
+        tuple(there.values()),
+        tuple(name_of(each, pattern) for each in missing),
+        sum(each < min(there) for each in missing),
+        tuple(other),
     )
 
 

@@ -157,6 +157,21 @@ def test_a_wrong_pattern_is_refused(pattern):
     assert (refused.value.setting, refused.value.value) == ("data.source", pattern)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "size", "words"),
+    [
+        ((5, 6, 7), 3, "3 spans, 5 to 7"),
+        ((7,), 1, "1 span, 7"),
+        ((5, 7), 3, "2 of 3 spans: 5, 7; without 6"),
+        ((1, 2), 3, "2 of 3 spans: 1, 2; none before 1"),
+        ((4, 7), 5, "2 of 5 spans: 4, 7; without 5, 6; none before 4"),
+    ],
+)
+def test_a_window_names_its_spans_and_its_gaps(numbers, size, words):
+    read = [{"span": number, "name": str(number)} for number in numbers]
+    assert spans.window(read, size).words() == words
+
+
 def test_a_span_has_the_weight_of_its_place_in_the_window():
     read = [{"span": number, "span_name": str(number)} for number in (7, 5, 8.0)]  # as on Kubeflow
     assert spans.weights(read, [0.25, 0.5, 1, 2]) == [1, 0.25, 2]
