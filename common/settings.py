@@ -114,7 +114,7 @@ def mapping(setting: str, value: Any) -> dict[str, Any]:
     """A mapping, from itself or its JSON. The order is kept."""
     if value is None or value == "":
         return {}
-    parsed = _parsed(value) if isinstance(value, str) else value
+    parsed = json_of(value) if isinstance(value, str) else value
     if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
         raise SettingError(setting, value, "is not a mapping", "names and values: {NAME: VALUE}")
     _check_json(setting, dict(parsed))
@@ -127,7 +127,7 @@ def names(setting: str, value: Any, example: str = "NAME") -> tuple[str, ...]:
     Args:
         example: names that the setting accepts, for the message of an error.
     """
-    parsed = _parsed(value) if isinstance(value, str) else value
+    parsed = json_of(value) if isinstance(value, str) else value
     if isinstance(value, str) and not isinstance(parsed, list):
         parsed = value.split(",") if value else ()
     if parsed is None:
@@ -139,7 +139,7 @@ def names(setting: str, value: Any, example: str = "NAME") -> tuple[str, ...]:
 
 def patterns(setting: str, value: Any) -> tuple[str, ...]:
     """Regular expressions, from a list, its JSON, or one expression."""
-    parsed = _parsed(value) if isinstance(value, str) else value
+    parsed = json_of(value) if isinstance(value, str) else value
     parsed = (
         [value] if isinstance(value, str) and value and not isinstance(parsed, list) else parsed
     )
@@ -214,7 +214,8 @@ def _check_pattern(setting: str, pattern: str) -> None:
         ) from None
 
 
-def _parsed(text: str) -> Any:
+def json_of(text: str) -> Any:
+    """The value of a text in JSON; None: it is no JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -253,4 +254,8 @@ def structured(value: Any, annotation: Any) -> Any:
     kinds = {dict if is_section(each) else each for each in kinds}
     if not isinstance(value, str) or not kinds & {dict, tuple}:
         return value
-    return json.loads(value) if str not in kinds or value.startswith("{") else value
+    if not kinds & {str, typing.Literal}:  # else a text may be the value itself
+        return json.loads(value)
+    begins = {dict: "{", tuple: "["}
+    is_json = any(value.startswith(begins[kind]) for kind in kinds & {*begins})
+    return json.loads(value) if is_json else value

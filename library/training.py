@@ -384,5 +384,13 @@ def _fn_args(
         serving_model_dir=str(fn_args.serving_model_dir),
         model_run_dir=str(fn_args.model_run_dir),
         working_dir=str(folder) if folder else None,
-        custom_config={"settings": wanted.flat()},
+        custom_config={"settings": wanted.flat(), **_of_trainer(fn_args)},
     )
+
+
+def _of_trainer(fn_args: Any) -> dict[str, Any]:
+    """What Stagecraft's Trainer alone knows."""
+    from stagecraft.trainer_module.data.input_data import WEIGHTS
+
+    config = getattr(fn_args, "custom_config", None) or {}
+    return {WEIGHTS: config[WEIGHTS]} if WEIGHTS in config else {}

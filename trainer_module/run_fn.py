@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorflow.python.framework import ops
 
+from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -52,6 +53,10 @@ def run_fn(fn_args: Any) -> None:
     flat, start = fn_args.custom_config["settings"], fn_args.custom_config.get(record.START)
     settings = TrainingSettings.from_flat(flat).resolved(fn_args.schema_path)
     train, parallel = settings.train, settings.parallel
+    weights = fn_args.custom_config.get(input_data.WEIGHTS, ())
+    if train.window_weights and not weights:
+        problem = "needs Stagecraft's Trainer, which knows the span of each file"
+        raise SettingError("train.window_weights", list(train.window_weights), problem)
     if cluster.is_evaluator(parallel):
         _evaluate(fn_args, settings)
         return
@@ -131,7 +136,7 @@ def run_fn(fn_args: Any) -> None:
                     devices.rows,
                     context.task,
                     epochs_before=context.epochs(engine.steps_before),
-                    weights=fn_args.custom_config.get(input_data.WEIGHTS, ()),
+                    weights=weights,
                 ),
                 None if parallel.evaluator else context.val_data(devices),
             )

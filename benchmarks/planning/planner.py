@@ -95,7 +95,7 @@ def off_by(found: Sequence[float], predicted: Sequence[float]) -> float:
 def with_cuts(
     train: TrainSettings, parallel: ParallelSettings, cuts: Sequence[str]
 ) -> TrainingSettings:
-    named = parallel.model_copy(update={"cuts": ",".join(cuts), "costs": "flops"})
+    named = parallel.model_copy(update={"cuts": tuple(cuts), "costs": "flops"})
     return TrainingSettings(train=train, parallel=named)
 
 

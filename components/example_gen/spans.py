@@ -311,7 +311,7 @@ class Window(NamedTuple):
             if gaps := self.missing[self.older :]:
                 parts.append(f"without {', '.join(gaps)}")
             if self.older:  # perhaps there never was one
-                parts.append(f"none before {self.names[0]}")
+                parts.append(f"none read before {self.names[0]}")
             return "; ".join([*parts, *self.other])
         several = f"{asked} spans, {self.names[0]} to {self.names[-1]}"
         return "; ".join([several if asked > 1 else f"1 span, {self.names[0]}", *self.other])

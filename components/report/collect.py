@@ -122,8 +122,10 @@ def collect(
         command=run.notes.command if run else "",
         versions=trained.record["versions"] if trained else {},
         earlier_models=(
-            earlier_models.read(metadata_db, evaluated, artifacts["examples"], evaluation.metrics)
-            if evaluated and evaluation and "examples" in artifacts
+            earlier_models.read(
+                metadata_db, evaluated, artifacts.get("examples"), evaluation.metrics
+            )
+            if evaluated and evaluation
             else ()
         ),
     )

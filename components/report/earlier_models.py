@@ -45,19 +45,19 @@ def shared(folder: str) -> Iterator[None]:
 
 
 def read(
-    metadata_db: str, evaluation: Artifact, examples: Artifact, metrics: Mapping[str, float]
+    metadata_db: str, evaluation: Artifact, examples: Artifact | None, metrics: Mapping[str, float]
 ) -> list[SpanResult]:
     """The newest spans of a pipeline that have an evaluation, oldest first.
 
     Args:
         metadata_db: SQLite file of ML Metadata; empty: there is none.
         evaluation: of this run; tells the pipeline.
-        examples: of this run, with the custom properties of their span.
-        metrics: of this run's evaluation.
+        examples: of this run, with the custom properties of their span, for :func:`shared`.
+        metrics: of this run's evaluation, for :func:`shared`.
     """
     if os.path.exists(metadata_db):
         return of_store(file.open_store(metadata_db), evaluation.id)
-    if _folder is None:
+    if _folder is None or examples is None:
         return []
     return _of_folder(_folder, run_metadata.of_artifact(examples.mlmd_artifact), metrics)
 
@@ -72,12 +72,16 @@ def _of_folder(
     source = hashlib.sha256(str(examples.get(spans.PATTERNS)).encode()).hexdigest()[:16]
     text = json.dumps({"span": told["name"], "metrics": dict(metrics)})
     own = posixpath.join(folder, f"{told['span']:010d}-{source}.json")
-    filesystem.write_atomically(own, text.encode())
-    names = sorted(name for name in fileio.listdir(folder) if name.endswith(f"-{source}.json"))
     found = []
-    for name in names[-MOST:]:
-        with fileio.open(posixpath.join(folder, name)) as opened:
-            found.append(SpanResult(**json.loads(opened.read())))
+    try:
+        filesystem.write_atomically(own, text.encode())
+        names = sorted(name for name in fileio.listdir(folder) if name.endswith(f"-{source}.json"))
+        for name in names[-MOST:]:
+            with fileio.open(posixpath.join(folder, name)) as opened:
+                result = json.loads(opened.read())
+            found.append(SpanResult(str(result["span"]), result["metrics"]))
+    except Exception as error:  # each file system has its own; a report needs no curve
+        _log.warning("%s: the results of earlier models cannot be read: %s", folder, error)
     return found
 
 

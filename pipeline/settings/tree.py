@@ -236,10 +236,12 @@ class PipelineSettings(TrainingSettings):
         if not weights:
             return self
         setting, shown = "train.window_weights", list(weights)
-        if len(weights) != size or size == 1:
-            problem = f"has {len(weights)} weights, but data.window has {size}"
-            use = f"data.window: {len(weights)}" if size == 1 else f"{size} weights"
-            raise SettingError(setting, shown, problem, use)
+        if size == 1:
+            use = f"data.window: {len(weights)}" if len(weights) > 1 else "data.window: 3"
+            raise SettingError(setting, shown, "has no effect without data.window", use)
+        if len(weights) != size:
+            problem = f"is not one number for each span of data.window: {size}"
+            raise SettingError(setting, shown, problem, f"{size} numbers")
         if self.transform.materialize:
             problem = "needs examples that know their span, and those of Transform do not"
             raise SettingError(setting, shown, problem, "transform.materialize: false")

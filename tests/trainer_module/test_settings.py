@@ -122,7 +122,8 @@ RULES = {
 def test_a_rule_names_the_field_and_a_value_that_works(rule):
     asked, field, change = RULES[rule]
     error = refusal(ParallelSettings, asked)
-    assert f"{error.setting}: {error.value}" == f"parallel.{field}"
+    value = ",".join(error.value) if isinstance(error.value, tuple) else error.value
+    assert f"{error.setting}: {value}" == f"parallel.{field}"
     for name, value in change.items():
         if asked.get(name) == value:  # as it was
             continue
@@ -183,26 +184,34 @@ def test_what_goes_together(parallel):
 
 
 @pytest.mark.parametrize(
-    ("given", "stored", "names"),
+    ("given", "names"),
     [
-        ("auto", "auto", ()),
-        (None, "auto", ()),
-        (["GPU:2", "GPU:0"], "GPU:2,GPU:0", ("GPU:2", "GPU:0")),
-        ("/gpu:1, gpu:0", "GPU:1,GPU:0", ("GPU:1", "GPU:0")),
-        ("/device:GPU:1,GPU:00", "GPU:1,GPU:0", ("GPU:1", "GPU:0")),
+        ("auto", ()),
+        (" auto ", ()),
+        ('["auto"]', ()),
+        (None, ()),
+        ([], ()),
+        (["GPU:2", "GPU:0"], ("GPU:2", "GPU:0")),
+        ("/gpu:1, gpu:0", ("GPU:1", "GPU:0")),
+        ("/device:GPU:1,GPU:00", ("GPU:1", "GPU:0")),
+        ('["GPU:1", "gpu:0"]', ("GPU:1", "GPU:0")),
     ],
 )
-def test_devices_in_many_spellings(given, stored, names):
+def test_devices_in_many_spellings(given, names):
     parallel = ParallelSettings.model_validate(MIRRORED | {"devices": given})
-    assert parallel.devices == stored
+    assert parallel.devices == (names or "auto")
     assert parallel.device_names == names
 
 
 @pytest.mark.parametrize("given", [["add_3", "add_6"], "add_3,add_6", "add_3, add_6"])
 def test_cuts_in_many_spellings(given):
     parallel = ParallelSettings.model_validate(GRID | {"stages": 3, "cuts": given})
-    assert parallel.cuts == "add_3,add_6"
-    assert parallel.cut_names == ("add_3", "add_6")
+    assert parallel.cuts == parallel.cut_names == ("add_3", "add_6")
+
+
+@pytest.mark.parametrize("given", ["[a,b]", "[a", "a,,b", "", 7, ["a", ""]])
+def test_names_that_are_none(given):
+    assert refusal(ParallelSettings, GRID | {"cuts": given}).setting == "parallel.cuts"
 
 
 def test_settings_travel_flat_and_come_back():
@@ -329,6 +338,13 @@ def test_the_order_of_a_task_s_arguments_does_not_count():
         for given in (args, dict(reversed(args.items())))
     )
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("auto", "auto"), ("a,b", "a,b"), ('["a", "b"]', ["a", "b"])]
+)
+def test_a_flat_value_is_that_of_yaml(value, expected):
+    assert TrainingSettings.parsed("parallel_cuts", value) == expected
 
 
 def test_only_json_of_a_mapping_or_a_list_is_parsed():

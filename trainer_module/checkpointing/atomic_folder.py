@@ -29,8 +29,9 @@ _ADVICE = {
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a new folder that the end of the block renames to ``path``, after an fsync.
 
-    An error or an interrupt in the block leaves nothing behind. A folder at ``path`` is replaced;
-    if a crash comes in between, :func:`remove_leftovers` puts it back.
+    An error or an interrupt in the block leaves nothing behind. A folder at ``path`` is replaced.
+    If a crash comes in between, :func:`remove_leftovers` puts it back; without that call, it stays
+    under another name.
 
     Raises:
         UserError: the disk is full, or ``path`` is not writable.
@@ -50,6 +51,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         except BaseException:
             if replaced and not path.exists():
                 replaced.rename(path)
+            elif replaced:
+                shutil.rmtree(replaced, ignore_errors=True)
             shutil.rmtree(aside, ignore_errors=True)
             raise
     if replaced:
@@ -71,10 +74,11 @@ def remove_leftovers(root: str | os.PathLike[str]) -> None:
     """
     for leftover in pathlib.Path(root).glob(f".*{PARTIAL}"):
         name, _, process = leftover.name.removesuffix(_REPLACED)[1:].rpartition(".")
-        if leftover.name.endswith(_REPLACED) and process.isdigit():
-            with contextlib.suppress(OSError):  # another folder is in its place
-                leftover.rename(leftover.with_name(name))
-        shutil.rmtree(leftover, ignore_errors=True)
+        is_whole = leftover.name.endswith(_REPLACED) and process.isdigit()
+        if is_whole and not leftover.with_name(name).exists():
+            leftover.rename(leftover.with_name(name))
+        else:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextlib.contextmanager

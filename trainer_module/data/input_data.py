@@ -144,7 +144,9 @@ def train_dataset(
             examples, so that the loss keeps its scale; default: all 1.
     """
     paths = example_files.expand(files)
-    of_paths, of_examples = _weights(files, weights or [1.0] * len(files), num_examples)
+    of_paths, of_examples = tf.ones(len(paths)), tf.ones(num_examples)
+    if len({*weights}) > 1:
+        of_paths, of_examples = _weights(files, weights)
     first_record = example_files.first(paths)
     to_features = _feature_reader(paths[0], first_record, transform, task)
     in_memory = settings.shuffle == "memory" or (
@@ -223,14 +225,11 @@ def eval_dataset(
     )
 
 
-def _weights(
-    files: Sequence[str], weights: Sequence[float], num_examples: int
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _weights(files: Sequence[str], weights: Sequence[float]) -> tuple[tf.Tensor, tf.Tensor]:
     """The weights of the examples of each path, and of all examples in the order of the paths."""
-    paths = [example_files.expand([each]) for each in files]
-    if len({*weights}) == 1:
-        return tf.ones(sum(map(len, paths))), tf.ones(num_examples)
-    of_examples = np.repeat(weights, [*map(example_files.count, paths)])
+    paths = [tf.io.gfile.glob(each) for each in files]
+    counts = [example_files.count(each) if each else 0 for each in paths]
+    of_examples = np.repeat(weights, counts)
     of_paths, mean = np.repeat(weights, [*map(len, paths)]), of_examples.mean()
     return tf.constant(of_paths / mean, tf.float32), tf.constant(of_examples / mean, tf.float32)
 

@@ -31,6 +31,8 @@ class Mixed(NamedTuple):
     """The targets of the partners."""
     share: tf.Tensor
     """float32 ``[batch]``: of the example itself in its mixture with the partner."""
+    weights: tf.Tensor
+    """float32 ``[batch, 2]``: of the example and of the partner."""
 
 
 def find(names: Any) -> Mixing | None:
@@ -55,7 +57,8 @@ def mix(
     draws = Draws(seed, epoch[:count], ids[:count], _DRAW)
     share = beta(draws(0, 2**31 - 1)[:, 0], alpha)
     images, share = mixing.mix(images, partners, share, draws)
-    return Batch(images, Mixed(own, other, share), batch.weights[:count])
+    weights = tf.stack(tf.split(batch.weights, 2), axis=1)
+    return Batch(images, Mixed(own, other, share, weights), tf.ones([count]))
 
 
 def beta(draws: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -71,15 +74,16 @@ def beta(draws: tf.Tensor, alpha: float) -> tf.Tensor:
 
 
 def losses(targets: Any, of: Callable[[Any], tf.Tensor]) -> tf.Tensor:
-    """The losses ``of(targets)``; of mixed examples, by the shares of both targets.
+    """The losses ``of(targets)``; of mixed examples, by the shares and weights of both targets.
 
-    For cross entropy, this is the loss of the mixed one-hot targets.
+    For cross entropy and equal weights, this is the loss of the mixed one-hot targets.
     """
     if not isinstance(targets, Mixed):
         return of(targets)
     own = of(targets.targets)
-    share = tf.cast(targets.share, own.dtype)
-    return share * own + (1 - share) * of(targets.partners)
+    share, weights = (tf.cast(each, own.dtype) for each in (targets.share, targets.weights))
+    partners = of(targets.partners)
+    return share * own * weights[:, 0] + (1 - share) * partners * weights[:, 1]
 
 
 def main(targets: Any) -> Any:

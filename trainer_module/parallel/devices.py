@@ -164,7 +164,7 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
                 parallel.devices,
                 f"this machine has no {name}",
                 f"some of {', '.join(cpus + gpus)}, or parallel.devices: auto",
-                shown=f"{parallel.devices}:",
+                shown=f"{','.join(names)}:",
             )
     if names:
         return names

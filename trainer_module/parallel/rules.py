@@ -253,7 +253,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "parallel.virtual_devices",
             parallel.virtual_devices,
-            f"creates logical CPUs, but parallel.devices: {parallel.devices} names GPUs",
+            f"creates logical CPUs, but parallel.devices: {','.join(names)} names GPUs",
             "parallel.virtual_devices: 0",
         )
     highest = max((int(name[4:]) for name in names if name.startswith("CPU")), default=0)

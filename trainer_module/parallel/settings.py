@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from stagecraft.common import settings
 from stagecraft.common.errors import SettingError
 from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
@@ -231,15 +231,17 @@ class ParallelSettings(Settings):
 
 def _names(setting: str, value: Any, example: str) -> tuple[str, ...]:
     """The names in a setting; () for ``auto``."""
-    if value in (None, "auto", ["auto"], ("auto",)):
+    if value is None:
         return ()
     use = f"{setting}: auto, or names such as {example}"
     if isinstance(value, str):
-        value = json.loads(value) if value.startswith("[") else value.split(",")
+        value = settings.json_of(value) if value.startswith("[") else value.split(",")
     if not isinstance(value, (list, tuple)):
         raise SettingError(setting, value, "is not a list of names", use)
     names = tuple(str(name).strip() for name in value)
-    if not all(names) or not names:
+    if names == ("auto",):
+        return ()
+    if not all(names):
         shown = ",".join(names)
         raise SettingError(setting, shown, "has an empty name", use, shown=repr(shown))
     return names

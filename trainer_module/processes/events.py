@@ -6,6 +6,7 @@
     {"event": "progress", "phase": "train", …}  metrics of the steps since the last event
     {"event": "progress", "phase": "resume", …} the checkpoint that training resumes from
     {"event": "progress", "phase": "precision", …} the choice of parallel.precision: auto
+                                                progress has "text" and "level" of its log record
     {"event": "failed", "message": …}           why the process is about to end
     {"event": "done"}                           its work is done
 

@@ -132,7 +132,8 @@ def import_path() -> Mapping[str, str | None]:
 def _show(event: Event) -> None:
     fields = {key: each for key, each in event.items() if key not in ("event", "text", "level")}
     if event["event"] == "progress":
-        _progress.log(event["level"], "%s", event["text"], extra={"progress": fields})
+        level, text = event.get("level", logging.INFO), event.get("text", event.get("phase"))
+        _progress.log(level, "%s", text, extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

@@ -199,6 +199,7 @@ def curves_text(record: dict[str, Any], sections: Sequence[str] = ()) -> str:
     parts = {
         "label smoothing": setting("train_label_smoothing"),
         "class weights": (setting("task_args") or {}).get("class_weights"),
+        "weights of spans": setting("train_window_weights"),
         "augmentation": AUGMENTATION in sections and setting("train_augment"),
     }
     of_training = ", ".join(["dropout", *(name for name, value in parts.items() if value)])

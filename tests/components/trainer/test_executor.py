@@ -141,11 +141,14 @@ def test_changed_data_never_finds_old_checkpoints(make_run, tmp_path, split):
 
 def test_each_span_of_a_window_has_its_weight(make_run, own):
     run = make_run(run_fn=f"{own}.noted", train_window_weights="[1.0, 2.0]")
-    for number, examples in enumerate(run.inputs["examples"], 7):
+    other = standard_artifacts.Examples()
+    other.uri, other.split_names = run.examples.uri, run.examples.split_names
+    run.inputs["examples"] = [run.examples, other]
+    for number, examples in zip((8, 7), run.inputs["examples"], strict=True):
         examples.set_int_custom_property("span", number)
         examples.set_string_custom_property("span_name", str(number))
     run.do()
-    assert given(run)[WEIGHTS] == [2.0]
+    assert given(run)[WEIGHTS] == [2.0, 1.0]
 
 
 def test_a_missing_split_is_said_plainly(make_run):

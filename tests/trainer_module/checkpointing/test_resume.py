@@ -35,6 +35,7 @@ BOUND: dict[str, Any] = {
     "train_mix_alpha": 0.2,
     "train_initial_weights_skip": "head",
     "train_seed": 5,
+    "train_window_weights": "[1.0, 2.0]",
     "parallel_precision": "mixed_bfloat16",
 }
 FREE: dict[str, Any] = {

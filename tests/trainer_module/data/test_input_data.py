@@ -196,18 +196,22 @@ def test_each_worker_mixes_with_partners_of_the_global_batch(name, train, raw, t
 
 
 @pytest.mark.parametrize("shuffle", MODES)
-def test_examples_of_some_files_count_more(raw, transform, which, shuffle):
-    files = sorted(tf.io.gfile.glob(raw.pattern))
+def test_examples_of_some_files_count_more(raw, transform, which, shuffle, tmp_path):
+    """The mean is that over the examples, of patterns with several files."""
+    for number, file in enumerate(sorted(tf.io.gfile.glob(raw.pattern))):
+        folder = tmp_path / ("old" if number < 4 else "new")
+        folder.mkdir(exist_ok=True)
+        shutil.copy(file, folder)
+    files = [f"{tmp_path}/{name}/*" for name in ("new", "old", "none")]
     settings = TrainSettings(batch_size=100, augment="none", shuffle=shuffle, shuffle_buffer=64)
-    factors = np.array([1, 1, 1, 1, 3, 3])
     plain, weighted = (
         input_data.train_dataset(files, transform, settings, 300, weights=weights).take(3)
-        for weights in ((), factors.tolist())
+        for weights in ((), [3, 1, 7])
     )
     for one, other in zip(plain, weighted, strict=True):
         np.testing.assert_array_equal(one.inputs, other.inputs)
-        expected = factors[which(other.inputs) % 6] / factors.mean()
-        np.testing.assert_allclose(other.weights, expected, rtol=1e-6)
+        factors = np.where(which(other.inputs) % 6 < 4, 1, 3)
+        np.testing.assert_allclose(other.weights, factors * 300 / (200 + 3 * 100), rtol=1e-6)
 
 
 def test_evaluation_has_every_example_once_in_the_order_of_the_files(raw, transform, which):

@@ -1,11 +1,13 @@
 """Where the processes of a training run, and what the chief's events become."""
 
+import json
 import logging
+import os
 from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.processes import launcher
+from stagecraft.trainer_module.processes import events, launcher
 from stagecraft.trainer_module.settings import ParallelSettings
 
 TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -28,6 +30,22 @@ TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
 def test_who_starts_them(parallel, config, expected, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
     assert launcher.is_local(ParallelSettings(**parallel)) == expected
+
+
+def test_a_warning_of_a_process_is_one_of_the_launcher(caplog):
+    """Its text and its level come through the pipe."""
+    reader, writer = os.pipe()
+    sent = logging.LogRecord("stagecraft", logging.WARNING, "", 0, "waiting %d s", (3,), None)
+    sent.progress = {"phase": "wait", "seconds": 3}
+    events._Pipe(writer).emit(sent)
+    os.close(writer)
+    with open(reader) as lines:
+        [line] = lines
+    with caplog.at_level(logging.INFO, "stagecraft.progress"):
+        launcher._show(json.loads(line))
+    [shown] = caplog.records
+    assert (shown.levelno, shown.getMessage()) == (logging.WARNING, "waiting 3 s")
+    assert shown.progress == {"phase": "wait", "seconds": 3}
 
 
 def test_progress_is_that_of_the_chief(caplog):

@@ -244,7 +244,8 @@ class Task(Entry):
         Args:
             features: transformed, by name, ``[batch, …]``. A request to the exported model has
                 no targets.
-            weights: float32 ``[batch]``: 0 for padding, otherwise 1.
+            weights: float32 ``[batch]``: 0 for padding, otherwise 1, or in a training the weight of
+                ``train.window_weights``.
         """
 
     def fitted(

@@ -21,7 +21,9 @@ def mixed() -> tf.data.Dataset:
     def mix(batch: Batch) -> Batch:
         part = share[:, tf.newaxis, tf.newaxis, tf.newaxis]
         inputs = part * batch.inputs + (1 - part) * batch.inputs[::-1]
-        return Batch(inputs, Mixed(batch.targets, batch.targets[::-1], share), batch.weights)
+        weights = tf.stack([batch.weights, 2 * batch.weights], axis=1)
+        targets = Mixed(batch.targets, batch.targets[::-1], share, weights)
+        return Batch(inputs, targets, batch.weights)
 
     return driving.dataset().map(mix)
 

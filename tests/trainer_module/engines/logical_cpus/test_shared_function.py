@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from driving import GRID, STAGES, label, rare
 
-from stagecraft.trainer_module.engines import grid, placement, replica_pipeline
+from stagecraft.trainer_module.engines import grid_engine, placement, replica_pipeline
 from stagecraft.trainer_module.pipeline_parallel import partition, stage
 
 REMAT: dict[str, Any] = {"remat": True}
@@ -137,7 +137,7 @@ def test_equal_blocks_share_a_function(parallel, train, count, monkeypatch):
 
     monkeypatch.setattr(stage.Segment, "call", call)
     for shares in (True, False):
-        monkeypatch.setattr(grid, "_shares_blocks", lambda parallel, s=shares: s)
+        monkeypatch.setattr(grid_engine, "_shares_blocks", lambda parallel, s=shares: s)
         keras.backend.clear_session()
         engine = driving.make(parallel, "repeated", **train)
         engine.train(driving.feed(engine), 3)
