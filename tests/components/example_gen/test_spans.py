@@ -163,8 +163,8 @@ def test_a_wrong_pattern_is_refused(pattern):
         ((5, 6, 7), 3, "3 spans, 5 to 7"),
         ((7,), 1, "1 span, 7"),
         ((5, 7), 3, "2 of 3 spans: 5, 7; without 6"),
-        ((1, 2), 3, "2 of 3 spans: 1, 2; none before 1"),
-        ((4, 7), 5, "2 of 5 spans: 4, 7; without 5, 6; none before 4"),
+        ((1, 2), 3, "2 of 3 spans: 1, 2; none read before 1"),
+        ((4, 7), 5, "2 of 5 spans: 4, 7; without 5, 6; none read before 4"),
     ],
 )
 def test_a_window_names_its_spans_and_its_gaps(numbers, size, words):
