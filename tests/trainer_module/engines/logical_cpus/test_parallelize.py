@@ -180,7 +180,13 @@ def check(name, parallel, **options):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["pictures", "masked"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one number",
+        *(pytest.param(each, marks=pytest.mark.full) for each in ("pictures", "masked")),
+    ],
+)
 def test_two_stages_and_replicas_compute_what_keras_computes(name):
     check(name, BOTH)
 
