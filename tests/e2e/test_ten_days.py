@@ -14,7 +14,7 @@ import tensorflow as tf
 from processes import ran
 from support import STAGECRAFT
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(7200)]
 
 DAYS = [str(datetime.date(2026, 11, 1) + datetime.timedelta(day)) for day in range(10)]
 BROKEN = DAYS[7]
