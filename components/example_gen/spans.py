@@ -51,7 +51,7 @@ _SHOWN = 10  # spans that an error names
 class MissingSpanError(UserError):
     """There is no such span."""
 
-    def __init__(self, pattern: str, wanted: str, exist: Sequence[str]):
+    def __init__(self, pattern: str, wanted: str, exist: Sequence[str], setting: str = "data.span"):
         """``exist``: the spans that exist, for people, the oldest first."""
         self.exist = tuple(exist)
         left = len(exist) - _SHOWN
@@ -62,9 +62,11 @@ class MissingSpanError(UserError):
             if exist
             else f"no file or folder has the name {pattern}"
         )
+        if not exist and "[" in pattern:
+            problem += "; TFX takes [ ] for one of several characters, so rename such a folder"
         super().__init__(
-            f"data.span: {wanted}: {problem}",
-            setting="data.span" if exist else "data.source",
+            f"{setting}: {wanted}: {problem}",
+            setting=setting if exist else "data.source",
             value=wanted if exist else pattern,
             file=pattern,
             suggestion=there if exist else "a pattern of files that exist",

@@ -17,7 +17,7 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.fitting import processes
 from stagecraft.fitting.work import Loss, LossWeights, Model, Optimizer, Work, compiled_with
 from stagecraft.parallel_model import session
-from stagecraft.parallel_model.placement import normalizations
+from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parity import criteria, tolerances
@@ -81,6 +81,8 @@ def check_parity(
     if isinstance(model, keras.Layer):
         session.check_precision(parallel, model)
     batches = _batches(x, y, sample_weight, batch_size, steps)
+    if parallel.cut_names and getattr(model, "built", False):
+        Placement(model, parallel)  # before processes start, which takes long
     divides = _normalizes(model) and parts > 1
     accumulate = parts if divides else 1
     started, policies = time.monotonic(), _float64(model)
@@ -234,6 +236,11 @@ def _batches(x: Any, y: Any, sample_weight: Any, size: int | None, steps: int) -
         given = [x, y] if sample_weight is None else [x, y, sample_weight]
         parts = tf.nest.map_structure(np.asarray, tuple(given))
         count, size = len(tf.nest.flatten(parts)[0]), size or 32
+        for name, part in zip(("x", "y", "sample_weight"), parts, strict=False):
+            for each in tf.nest.flatten(part):
+                if len(each) != count:
+                    problem = f"has {len(each):,} rows, but x has {count:,}"
+                    raise SettingError(name, None, problem, "as many rows in each", shown="it")
         batches = [
             tf.nest.map_structure(lambda part, at=at: part[at : at + size], parts)
             for at in range(0, min(count, steps * size), size)

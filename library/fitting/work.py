@@ -11,6 +11,7 @@ import keras
 
 from stagecraft import process_state
 from stagecraft.common.errors import SettingError
+from stagecraft.common.settings import readable
 from stagecraft.parallel_model import session
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices
@@ -158,6 +159,9 @@ def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> Tra
     """Settings that a planner reads: the numbers of a training, and its optimizer's slots.
 
     Keras computes the loss of a whole batch. So all microbatches go forward before one goes back.
+
+    Raises:
+        UserError: a number does not fit the topology.
     """
     known = {entry.name for entry in registries.OPTIMIZERS.entries()}
     name = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
@@ -165,9 +169,10 @@ def settings(parallel: ParallelSettings, batch_size: int, optimizer: Any) -> Tra
     topology = parallel.definite.model_dump()
     if "microbatch_schedule" not in parallel.model_fields_set and topology["virtual_stages"] == 1:
         topology["microbatch_schedule"] = "gpipe"
-    return TrainingSettings.model_validate(
-        {
-            "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},
-            "parallel": topology,
-        }
-    )
+    with readable():
+        return TrainingSettings.model_validate(
+            {
+                "train": {"batch_size": batch_size, "steps": 1, "optimizer": name},
+                "parallel": topology,
+            }
+        )

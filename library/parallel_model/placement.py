@@ -144,11 +144,16 @@ def _views(
 
 def _named(units: Sequence[Any], parallel: ParallelSettings) -> Iterator[int]:
     names = [unit.name for unit in units]
+    legal = names[:-1]  # nothing comes after the last one
     for name in parallel.cut_names:
-        if name not in names:
+        if name not in legal:
             raise SettingError(
-                "parallel.cuts", name, "is no layer that ends a stage", ", ".join(names)
+                "parallel.cuts", name, "is no layer that ends a stage", ", ".join(legal)
             )
+    order = tuple(sorted(set(parallel.cut_names), key=legal.index))
+    if parallel.cut_names != order:
+        problem = "must name each layer once, in the order of computation"
+        raise SettingError("parallel.cuts", parallel.cut_names, problem, ",".join(order))
     part = 0
     for name in names:
         yield part % parallel.stages

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.types import Artifact
 
+from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.run import Run
 from stagecraft.components.metadata.run_metadata import Notes, RunMetadata
@@ -45,11 +46,14 @@ def report_data(run: runs.RecordedRun) -> ReportData:
         artifacts,
         pipeline=recorded.pipeline if recorded else "",
         run_id=run.id,
+        metadata_db=metadata_db,
         settings=_settings(recorded) or notes.settings,
     )
     data = collected.data
     if data and not data.source:  # an ExampleGen that does not record it
-        data = dataclasses.replace(data, source=os.path.basename(past_run.read(run).source))
+        source = past_run.read(run).source
+        source = spans.base(source) if spans.has(source) else source
+        data = dataclasses.replace(data, source=os.path.basename(source))
     return dataclasses.replace(
         collected,
         data=data,

@@ -98,7 +98,8 @@ class SpanRuns:
             each for each in there if low <= each.number and (high is None or each.number <= high)
         ]
         if not found:
-            raise MissingSpanError(self.settings.data.source, text, [each.name for each in there])
+            exist = [each.name for each in there]
+            raise MissingSpanError(self.settings.data.source, text, exist, option)
         numbers = {each.number for each in found}
         missing = (each for each in range(min(numbers), max(numbers)) if each not in numbers)
         return found, [spans.name_of(each, self.settings.data.source) for each in missing]

@@ -11,6 +11,7 @@ from snippets import snippets
 
 from stagecraft.components.metadata import file
 from stagecraft.pipeline.history import past_run, runs
+from stagecraft.pipeline.history.report import report_data
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.compile import compile_pipeline
 from stagecraft.pipeline.local import layout
@@ -47,6 +48,9 @@ def test_it_trains_on_three_days(reader: Reader, monkeypatch: pytest.MonkeyPatch
     notes = record.read(model_run)
     assert [each["name"] for each in notes["spans"]] == DAYS
     assert notes["examples"]["train"] == pytest.approx(3 * 300 * 0.8, rel=0.1)
+    again = report_data(newest)
+    assert [each.span for each in again.earlier_models] == [DAYS[-1]]
+    assert again.data.source == "data"
     [card] = (layout.pipeline_root(output) / "TrainingReport" / "model_card").rglob("*.json")
     [data] = json.loads(card.read_text())["model_parameters"]["data"]
     assert all(day in data["description"] for day in (DAYS[0], DAYS[-1]))

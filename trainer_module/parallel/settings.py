@@ -236,9 +236,9 @@ def _names(setting: str, value: Any, example: str) -> tuple[str, ...]:
     use = f"{setting}: auto, or names such as {example}"
     if isinstance(value, str):
         value = settings.json_of(value) if value.startswith("[") else value.split(",")
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
         raise SettingError(setting, value, "is not a list of names", use)
-    names = tuple(str(name).strip() for name in value)
+    names = tuple(name.strip() for name in value)
     if names == ("auto",):
         return ()
     if not all(names):

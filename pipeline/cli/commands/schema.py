@@ -59,8 +59,9 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         tempfile.TemporaryFile(dir=output.parent).close()  # before the work, not after it
     except OSError as error:
         raise layout.OutputError(output, error) from error
-    inferring = ("data.schema_file=null", "data.infer_schema=true", "data.window=1")
-    settings = options.load_settings(config, (*overrides, *inferring), data)
+    inferring = ("data.schema_file=null", "data.infer_schema=true")
+    one_span = ("data.window=1", "train.window_weights=null")
+    settings = options.load_settings(config, (*overrides, *inferring, *one_span), data)
     early_checks.check_data(settings)
     early_checks.check_files(settings)
     with tempfile.TemporaryDirectory(prefix="schema-") as folder:

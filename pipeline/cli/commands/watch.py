@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -83,10 +84,12 @@ def watch(
     early_checks.check_files(settings)
     _why_in_use(settings, runs.output)
     last = spans.number_of(until, "--until") if until else None
+    if until and last is None:
+        raise SettingError("--until", until, "names no span", "a number, or a date")
     console.fields([("output", str(runs.output)), ("spans", settings.data.source)])
     with _signals() as stop:
         _Follower(runs, _command(config, overrides, data, output)).follow(stop, every, last)
-    console.say("stopped")
+        console.say("stopped" if stop.is_set() else f"done: --until {until}")
     return 0
 
 

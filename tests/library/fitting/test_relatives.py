@@ -87,10 +87,16 @@ def test_parity_refuses_what_has_no_effect():
         (batches, {"batch_size": 4}, "batch_size"),
         (X, {}, "y"),
         (X[:0], {"y": Y[:0]}, "x"),
+        (X, {"y": Y[:5]}, "y"),
+        (X, {"y": Y, "sample_weight": Y[:5, 0]}, "sample_weight"),
     ):
         with pytest.raises(sc.SettingError) as caught:
             sc.check_parity(build(), x, parallel=grid, loss="mse", **more)
         assert caught.value.setting == setting
+    with pytest.raises(sc.SettingError) as unknown:
+        named = sc.Parallel(strategy="grid", stages=2, cuts=["elsewhere"])
+        sc.check_parity(build(), X, Y, parallel=named, loss="mse")
+    assert unknown.value.setting == "parallel.cuts"
     with pytest.raises(sc.SettingError) as other:
         parts = sc.Parallel(accumulate=2, precision="float64")
         sc.check_parity(build(), X, Y, parallel=parts, loss="mse")
@@ -134,6 +140,12 @@ def texts() -> keras.Model:
     hidden = keras.layers.Embedding(9, 8)(ids)
     hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden, key_mask=mask)
     return keras.Model({"ids": ids, "mask": mask}, keras.layers.Dense(9)(hidden))
+
+
+def test_a_plan_of_a_batch_that_does_not_divide():
+    with pytest.raises(sc.UserError) as caught:
+        sc.plan(build(), sc.Parallel(strategy="grid", stages=2, microbatches=4), batch_size=30)
+    assert caught.value.setting == "train.batch_size"
 
 
 def test_sizes_that_a_model_leaves_open():

@@ -8,6 +8,7 @@ import pytest
 import stagecraft as sc
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.parallel_model import lockstep
+from stagecraft.parallel_model.placement import Placement
 
 
 def model():
@@ -27,6 +28,16 @@ def test_settings_without_an_effect_are_refused(settings, setting):
     with pytest.raises(SettingError) as caught:
         sc.parallelize(model(), sc.Parallel(**settings))
     assert caught.value.setting == setting
+
+
+@pytest.mark.parametrize("cuts", [["out"], ["two", "one"], ["one", "elsewhere"]])
+def test_cuts_that_divide_nothing_are_refused(cuts):
+    layers = [keras.layers.Dense(3, name=name) for name in ("one", "two", "three", "out")]
+    cut = sc.Parallel(strategy="grid", stages=len(cuts) + 1, cuts=cuts)
+    with pytest.raises(SettingError) as caught:
+        Placement(keras.Sequential([keras.Input((4,)), *layers]), cut)
+    assert caught.value.setting == "parallel.cuts"
+    assert "out" not in caught.value.suggestion
 
 
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "grid"])
