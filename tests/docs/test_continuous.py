@@ -10,6 +10,7 @@ from reading import ROOT, Reader
 from snippets import snippets
 
 from stagecraft.components.metadata import file
+from stagecraft.pipeline.cli.commands import schema
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.history.report import report_data
 from stagecraft.pipeline.kubeflow import document
@@ -77,6 +78,7 @@ def test_it_compiles(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
     for found in snippets(PAGE.read_text()):
         if found.title:
             (tmp_path / found.title).write_text(found.text)
+    assert load("flats.yaml", schema.INFERRING).data.infer_schema, "stagecraft schema"
     (tmp_path / "schema.pbtxt").write_text(SCHEMA)
     source = "minio://bucket/data/{YYYY}-{MM}-{DD}/v{VERSION}"
     compile_pipeline(load("flats.yaml", [f"data.source={source}"]), tmp_path / "flats.yaml.out")

@@ -13,6 +13,14 @@ from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 
+INFERRING = (
+    "data.schema_file=null",
+    "data.infer_schema=true",
+    "data.window=1",
+    "train.window_weights=null",
+)
+"""Settings in place of those of the pipeline that has the schema."""
+
 
 @click.command(
     cls=Command, quiet=False, short_help="Infer a schema from the data, as a file to edit."
@@ -59,9 +67,7 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         tempfile.TemporaryFile(dir=output.parent).close()  # before the work, not after it
     except OSError as error:
         raise layout.OutputError(output, error) from error
-    inferring = ("data.schema_file=null", "data.infer_schema=true")
-    one_span = ("data.window=1", "train.window_weights=null")
-    settings = options.load_settings(config, (*overrides, *inferring, *one_span), data)
+    settings = options.load_settings(config, (*overrides, *INFERRING), data)
     early_checks.check_data(settings)
     early_checks.check_files(settings)
     with tempfile.TemporaryDirectory(prefix="schema-") as folder:
