@@ -46,9 +46,9 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.models.costs import Times, stage_costs
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.pipeline_parallel import partition
-from stagecraft.trainer_module.pipeline_parallel.costs import Times, stage_costs
 from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.planning.model_pieces import prepare

@@ -22,8 +22,8 @@ import time
 import tensorflow as tf
 
 from common import figures
+from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.pipeline_parallel import blank
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, parse_cluster
 from stagecraft.trainer_module.planning.model_pieces import prepare
 from stagecraft.trainer_module.planning.search.search import Search, candidates

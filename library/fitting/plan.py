@@ -11,8 +11,7 @@ from stagecraft import process_state
 from stagecraft.common.errors import SettingError
 from stagecraft.fitting.work import Model, Optimizer, settings
 from stagecraft.parallel_model import session
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import blank
+from stagecraft.trainer_module.models import blank, model_graph
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.planning.target import Target

@@ -41,13 +41,12 @@ from stagecraft.parallel_model.placement import Placement, normalizations
 from stagecraft.parallel_model.traces import PackedWeights, Traces, UnsharedError
 from stagecraft.parallel_model.workers import OTHER_BATCHES, Workers, connected
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.pipeline_parallel import structural_keys
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights

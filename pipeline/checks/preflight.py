@@ -9,12 +9,13 @@ import tensorflow as tf
 
 from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.pipeline_parallel import blank, partition
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards

@@ -11,8 +11,7 @@ import keras
 import pytest
 from processes import ran
 
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs
+from stagecraft.trainer_module.models import costs, model_graph
 from stagecraft.trainer_module.planning import collective_costs, cost_model, device_times, sums
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings

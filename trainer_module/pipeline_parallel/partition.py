@@ -34,9 +34,8 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers.walk import intercepted
-from stagecraft.trainer_module.pipeline_parallel import structural_keys
 
 UNEVEN = 4 / 3
 """A division is uneven if its largest part is more than this many times the mean."""

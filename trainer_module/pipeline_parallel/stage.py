@@ -18,13 +18,10 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.models import structural_keys
 from stagecraft.trainer_module.models.layers import dropout, random_state
 from stagecraft.trainer_module.models.layers.random_state import TrainingScope, floatx, random_scope
-from stagecraft.trainer_module.pipeline_parallel import (
-    partition,
-    remat as recomputation,
-    structural_keys,
-)
+from stagecraft.trainer_module.pipeline_parallel import partition, remat as recomputation
 from stagecraft.trainer_module.pipeline_parallel.remat import recomputed, recomputed_by_shards
 from stagecraft.trainer_module.pipeline_parallel.shared_function import Packed, Shared
 from stagecraft.trainer_module.tensor_parallel.call import Weights

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost, Times
 from stagecraft.trainer_module.pipeline_parallel.partition import Balance, balance
 from stagecraft.trainer_module.planning import collective_costs, device_times
 from stagecraft.trainer_module.planning.collective_costs import Links

@@ -34,7 +34,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost, Times
+from stagecraft.trainer_module.models.costs import Operation, StageCost, Times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.sums import backward
 

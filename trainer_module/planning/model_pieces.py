@@ -19,9 +19,9 @@ from typing import NamedTuple
 import keras
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs, partition
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost, Times
+from stagecraft.trainer_module.models import costs, model_graph
+from stagecraft.trainer_module.models.costs import StageCost, Times
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import (
     collective_costs,
     cost_model,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost, Tied, Times
+from stagecraft.trainer_module.models.costs import StageCost, Tied, Times
 
 
 def first_trained(pieces: Sequence[StageCost]) -> int:

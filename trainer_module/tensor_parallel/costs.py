@@ -18,11 +18,10 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import blank, costs, model_graph, structural_keys
+from stagecraft.trainer_module.models.costs import StageCost
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.pipeline_parallel import blank, costs, structural_keys
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights
 from stagecraft.trainer_module.tensor_parallel.group import (

@@ -19,12 +19,11 @@ import tensorflow as tf
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import blank, model_graph
+from stagecraft.trainer_module.models.costs import Whole
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.pipeline_parallel import blank
-from stagecraft.trainer_module.pipeline_parallel.costs import Whole
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, Weights, below
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup, Traced

@@ -10,9 +10,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.layers.arguments import forgotten
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.pipeline_parallel import blank
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, below
 from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, adapted, is_elementwise
 from stagecraft.trainer_module.tensor_parallel.split import Split, Way

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost
+from stagecraft.trainer_module.models.costs import Operation, StageCost
 
 NOTHING, KERNELS, ALL = "nothing", "kernels", "all"
 """What XLA fuses: on a GPU the kernels that it makes itself, but no convolutions and matrix

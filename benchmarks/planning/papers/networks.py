@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from papers import layers
 from papers.layers import Image, Layers, Op
 
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
+from stagecraft.trainer_module.models.costs import StageCost
 
 
 def resnet(

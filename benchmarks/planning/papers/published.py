@@ -13,7 +13,7 @@ from papers import layers, memory, networks
 from papers.steps import Step
 from papers.transformers import Transformer
 
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
+from stagecraft.trainer_module.models.costs import StageCost
 from stagecraft.trainer_module.pipeline_parallel.partition import balance
 from stagecraft.trainer_module.planning import collective_costs
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator

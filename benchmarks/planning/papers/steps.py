@@ -6,8 +6,8 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from stagecraft.trainer_module.models.costs import StageCost
 from stagecraft.trainer_module.pipeline_parallel import schedule
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
 from stagecraft.trainer_module.planning import collective_costs, device_times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.collective_costs import Links

@@ -11,7 +11,7 @@ import dataclasses
 
 from papers.layers import ALL, KERNELS, NOTHING
 
-from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost
+from stagecraft.trainer_module.models.costs import Operation, StageCost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import stagecraft as sc
-from stagecraft.trainer_module.pipeline_parallel import blank
+from stagecraft.trainer_module.models import blank
 
 X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 Y = np.random.default_rng(1).standard_normal((20, 2)).astype(np.float32)

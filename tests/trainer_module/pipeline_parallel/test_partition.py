@@ -7,8 +7,8 @@ from networks_built import built
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.tasks.task import Spec
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs, partition
+from stagecraft.trainer_module.models import costs, model_graph
+from stagecraft.trainer_module.pipeline_parallel import partition
 
 
 def _names(model, plain=False):

@@ -5,7 +5,8 @@ import pytest
 from chains import A100, LINK, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.pipeline_parallel import costs, partition
+from stagecraft.trainer_module.models import costs
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import collective_costs, planner
 
 ROW = 4 * WIDTH

@@ -7,7 +7,7 @@ import pytest
 import random_costs
 from chains import chain, settings
 
-from stagecraft.trainer_module.pipeline_parallel.costs import Times
+from stagecraft.trainer_module.models.costs import Times
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes
 from stagecraft.trainer_module.planning.model_pieces import prepare

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import random_costs
 
-from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost, Tied, Times
+from stagecraft.trainer_module.models.costs import Operation, StageCost, Tied, Times
 from stagecraft.trainer_module.planning import model_pieces
 from stagecraft.trainer_module.planning.sums import Sums
 

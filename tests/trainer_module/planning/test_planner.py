@@ -9,8 +9,9 @@ from networks_built import built
 from user_models import Subclassed
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.pipeline_parallel import costs, schedule
-from stagecraft.trainer_module.pipeline_parallel.costs import Times
+from stagecraft.trainer_module.models import costs
+from stagecraft.trainer_module.models.costs import Times
+from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning import accelerators, collective_costs, measure
 
 

@@ -7,9 +7,8 @@ import keras
 import pytest
 from keras import layers
 
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs
-from stagecraft.trainer_module.pipeline_parallel.costs import Operation, StageCost
+from stagecraft.trainer_module.models import costs, model_graph
+from stagecraft.trainer_module.models.costs import Operation, StageCost
 from stagecraft.trainer_module.planning import device_times
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 

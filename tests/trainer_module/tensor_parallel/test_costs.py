@@ -4,9 +4,9 @@ import keras
 import pytest
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs, partition, structural_keys
-from stagecraft.trainer_module.pipeline_parallel.costs import StageCost
+from stagecraft.trainer_module.models import costs, model_graph, structural_keys
+from stagecraft.trainer_module.models.costs import StageCost
+from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.tensor_parallel import costs as of_pieces
 from stagecraft.trainer_module.tensor_parallel.costs import with_shards
 from stagecraft.trainer_module.tensor_parallel.model_shards import ModelShards

@@ -155,7 +155,7 @@ def search(
     """Finds the fastest topologies for a model and the batch size of its settings.
 
     Args:
-        model: may be :mod:`blank <stagecraft.trainer_module.pipeline_parallel.blank>` unless
+        model: may be :mod:`blank <stagecraft.trainer_module.models.blank>` unless
             ``parallel.costs`` is ``measured``.
         hosts: the most workers; each is a process on a host of its own.
         devices: of each host.

@@ -25,9 +25,8 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import blank, model_graph, structural_keys
 from stagecraft.trainer_module.models.layers.random_state import floatx
-from stagecraft.trainer_module.pipeline_parallel import blank, structural_keys
 
 _log = logging.getLogger(__name__)
 

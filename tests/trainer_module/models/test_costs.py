@@ -5,8 +5,8 @@ import tensorflow as tf
 from keras import layers
 from networks_built import built
 
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs, partition
+from stagecraft.trainer_module.models import costs, model_graph
+from stagecraft.trainer_module.pipeline_parallel import partition
 
 # In multiplications with addition: the stem, then 18 convolutions of 3 by 3, two of which halve the
 # side and so cost half of the others, then the classifier. He et al. 2015 count 41 million.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers
 from keras.src.backend.common import global_state
 
-from stagecraft.trainer_module.pipeline_parallel import blank
+from stagecraft.trainer_module.models import blank
 
 
 def make():

@@ -7,8 +7,8 @@ import pytest
 from keras import layers
 from networks_built import built
 
-from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.pipeline_parallel import costs, partition, structural_keys
+from stagecraft.trainer_module.models import costs, model_graph, structural_keys
+from stagecraft.trainer_module.pipeline_parallel import partition
 
 
 def chain(*stack, width=6):
