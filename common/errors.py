@@ -96,7 +96,7 @@ _NUMBERS = re.compile(r"\[(?:\[[][\s\d.,+\-einfaj]{0,4000}\]|[\s\d.,+\-einfaj]{3
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """What to use in place of a name: the known one that is spelled most like it.
+    """Finds what to use in place of a name: the known one that is spelled most like it.
 
     Args:
         otherwise: the result if none is; None: all known names. Empty, if none is known.

@@ -389,7 +389,7 @@ def _fn_args(
 
 
 def _of_trainer(fn_args: Any) -> dict[str, Any]:
-    """What Stagecraft's Trainer alone knows."""
+    """Returns the entries of ``custom_config`` that Stagecraft's Trainer alone makes."""
     from stagecraft.trainer_module.data.input_data import WEIGHTS
 
     config = getattr(fn_args, "custom_config", None) or {}

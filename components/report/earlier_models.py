@@ -72,16 +72,21 @@ def _of_folder(
     source = hashlib.sha256(str(examples.get(spans.PATTERNS)).encode()).hexdigest()[:16]
     text = json.dumps({"span": told["name"], "metrics": dict(metrics)})
     own = posixpath.join(folder, f"{told['span']:010d}-{source}.json")
-    found = []
     try:
         filesystem.write_atomically(own, text.encode())
         names = sorted(name for name in fileio.listdir(folder) if name.endswith(f"-{source}.json"))
-        for name in names[-MOST:]:
+    except Exception as error:  # each file system has its own; a report needs no curve
+        _log.warning("%s: the results of earlier models cannot be read: %s", folder, error)
+        return []
+    found, unreadable = [], 0
+    for name in names[-MOST:]:
+        try:
             with fileio.open(posixpath.join(folder, name)) as opened:
                 result = json.loads(opened.read())
             found.append(SpanResult(str(result["span"]), result["metrics"]))
-    except Exception as error:  # each file system has its own; a report needs no curve
-        _log.warning("%s: the results of earlier models cannot be read: %s", folder, error)
+        except Exception:  # a damaged file has others beside it
+            unreadable += 1
+    _tell_unreadable(unreadable)
     return found
 
 
@@ -109,9 +114,13 @@ def of_store(store: MetadataStore, evaluation_id: int) -> list[SpanResult]:
             latest[span] = SpanResult(str(read_from[spans.NAME]), metrics)
             if len(latest) == MOST:
                 break
-    if unreadable:
-        _log.warning("%d earlier evaluations cannot be read, and are left out", unreadable)
+    _tell_unreadable(unreadable)
     return [latest[span] for span in sorted(latest)]
+
+
+def _tell_unreadable(count: int) -> None:
+    if count:
+        _log.warning("%d earlier evaluations cannot be read, and are left out", count)
 
 
 def _examples(store: MetadataStore, evaluation_id: int) -> run_metadata.Properties:

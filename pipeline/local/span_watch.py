@@ -1,4 +1,4 @@
-"""Which spans are due for a run, while new ones come and old ones change."""
+"""Chooses the spans that are due for a run, while new ones come and old ones change."""
 
 from __future__ import annotations
 

@@ -145,6 +145,9 @@ def test_without_a_store_results_are_in_a_folder_that_runs_share(tmp_path, monke
         SpanResult("day 11", {"mae": 4.0}),
     ]
     assert len([*tmp_path.glob("span_results/*")]) == 5
+    [damaged] = tmp_path.glob("span_results/0000000010-*")
+    damaged.write_text("{")
+    assert [each.span for each in read(4.0, 11)] == ["day 9", "day 11"]
 
 
 def test_the_page_has_a_curve_and_a_table(one_device):

@@ -16,7 +16,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Observed(NamedTuple):
-    """What a schema, and statistics if there are any, say of a raw feature."""
+    """A raw feature, as a schema and perhaps statistics describe it."""
 
     kind: str
     """Type in the schema: ``INT``, ``FLOAT``, ``BYTES`` or another one."""

@@ -138,7 +138,7 @@ class Classification(Classifier):
             raise self._mismatch("num_classes", self._count, problem, "no num_classes")
 
     def value_checks(self) -> Sequence[ValueCheck]:
-        """Those of the columns, and that decimal numbers are the classes of the settings."""
+        """Checks of the columns, and of decimal labels, which must be classes of the settings."""
         checks, labels = [*super().value_checks()], self._listed
         if self._is_own and labels is not None:
             is_named = self.label_vocabulary is not None

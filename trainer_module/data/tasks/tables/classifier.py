@@ -92,7 +92,7 @@ class Classifier(Table):
     def mismatches(
         self, observed: Mapping[str, Observed], train: str = "train"
     ) -> Iterable[Mismatch]:
-        """Those of a table, and labels that are no classes of the task."""
+        """Mismatches of a table, and labels that are no classes of the task."""
         yield from super().mismatches(observed, train)
         found = observed.get(self.label)
         if found is None:

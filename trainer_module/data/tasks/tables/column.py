@@ -72,7 +72,7 @@ class Column(abc.ABC):
         return ()
 
     def value_checks(self, name: str) -> Iterable[ValueCheck]:
-        """What AnomalyGate checks of each value, because TFDV cannot."""
+        """Checks of each value, which AnomalyGate makes because TFDV cannot."""
         return ()
 
     def result(self, name: str, features: Mapping[str, Any]) -> Mapping[str, Any]:
