@@ -211,7 +211,8 @@ def test_cuts_in_many_spellings(given):
 
 @pytest.mark.parametrize("given", ["[a,b]", "[a", "a,,b", "", 7, ["a", ""]])
 def test_names_that_are_none(given):
-    assert refusal(ParallelSettings, GRID | {"cuts": given}).setting == "parallel.cuts"
+    error = refusal(ParallelSettings, GRID | {"cuts": given})
+    assert error.setting == "parallel.cuts" and error.value is not None
 
 
 def test_settings_travel_flat_and_come_back():

@@ -234,11 +234,12 @@ def _names(setting: str, value: Any, example: str) -> tuple[str, ...]:
     if value is None:
         return ()
     use = f"{setting}: auto, or names such as {example}"
+    given = value
     if isinstance(value, str):
-        value = settings.json_of(value) if value.startswith("[") else value.split(",")
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        given = settings.json_of(value) if value.startswith("[") else value.split(",")
+    if not isinstance(given, (list, tuple)) or not all(isinstance(each, str) for each in given):
         raise SettingError(setting, value, "is not a list of names", use)
-    names = tuple(name.strip() for name in value)
+    names = tuple(name.strip() for name in given)
     if names == ("auto",):
         return ()
     if not all(names):
