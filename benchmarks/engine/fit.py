@@ -1,12 +1,14 @@
-"""Compares the speed of ``stagecraft.fit`` with ``keras.Model.fit`` on one device.
+"""Compares the speed of ``stagecraft.fit`` with ``keras.Model.fit``.
 
     python benchmarks/engine/fit.py [--model cnn] [--model resnet20] … [--rounds 5]
                                     [--examples 2560] [--batch 128]
 
-Each side trains in a process of its own; a round is one epoch of each, in turn. Both train the same
-Keras model on the same arrays in memory, with Adam. Stagecraft may take several steps in one call
-of TensorFlow (``steps_per_execution="auto"``). The first epoch, which traces, does not count. Keras
-runs without XLA, which makes both slower on CPUs.
+Each side trains in a process of its own; a round is one epoch of each, in turn. All train the same
+Keras model on the same arrays in memory, with Adam, and all may use all cores. ``one`` is
+Stagecraft on one device, ``replicas`` on a logical device for each core, which takes a part of
+each batch. Stagecraft may take several steps in one call of TensorFlow
+(``steps_per_execution="auto"``). The first epoch, which traces, does not count. Keras runs without
+XLA, which makes all of them slower on CPUs.
 
 The share of the peak says how much is left to win: three times the floating-point operations of the
 forward pass (``sc.plan``), by the fastest product of two matrices of 2,048 × 2,048 in float32.
@@ -15,11 +17,14 @@ forward pass (``sc.plan``), by the fastest product of two matrices of 2,048 × 2
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any
+
+import psutil
 
 from common import ARGUMENTS, CLASSES, ask, figures, spread, timed, versions
 
@@ -31,6 +36,8 @@ COLUMNS, NUMBERS = 26, 13
 
 MODELS = ("cnn", "resnet20", "transformer", "lstm", "wide_deep")
 
+SIDES = ("one", "replicas", "keras")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -38,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--examples", type=int, default=2560)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--side", choices=("ours", "keras"), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         serve(args.side, args.model[0], args.examples, args.batch)
@@ -48,29 +55,34 @@ def main() -> None:
         f"{versions()}; examples/s, median of {args.rounds} rounds of {args.examples} examples; "
         f"peak {peak:,.0f} GFLOP/s"
     )
+    print("model        side      examples/s  / keras (range)       of the peak")
     found = {}
     for name in args.model or MODELS:
-        ratios, rates = compare(name, args)
-        medians = {side: statistics.median(values) for side, values in rates.items()}
-        share = 3 * _flops(name) * medians["ours"] / peak / 1e9
-        print(
-            f"{name:11} ours {medians['ours']:8,.0f}  keras {medians['keras']:8,.0f}  "
-            f"ours / keras {spread(ratios)}  {share:4.0%} of the peak",
-            flush=True,
-        )
-        found[f"{name}, batch {args.batch}: speed, Stagecraft / Keras"] = statistics.median(ratios)
+        rates = measured(name, args)
+        flops = 3 * _flops(name)
+        for side, values in rates.items():
+            rate = statistics.median(values)
+            ratios = [a / b for a, b in zip(values, rates["keras"], strict=True)]
+            print(
+                f"{name:11}  {side:8}  {rate:10,.0f}  {spread(ratios):20}  "
+                f"{flops * rate / peak / 1e9:4.0%}",
+                flush=True,
+            )
+            if side != "keras":
+                what = f"{name}, batch {args.batch}, {side}: speed, Stagecraft / Keras"
+                found[what] = statistics.median(ratios)
     figures(higher=found)
 
 
-def compare(name: str, args: argparse.Namespace) -> tuple[list[float], dict[str, list[float]]]:
-    """Ratio of each round, and examples per second of both sides."""
+def measured(name: str, args: argparse.Namespace) -> dict[str, list[float]]:
+    """Examples per second of each side, by round."""
     command = [sys.executable, __file__, f"--model={name}", f"--examples={args.examples}"]
     command.append(f"--batch={args.batch}")
     sides = {
         side: subprocess.Popen(
             [*command, f"--side={side}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        for side in ("ours", "keras")
+        for side in SIDES
     }
     rates: dict[str, list[float]] = {side: [] for side in sides}
     try:
@@ -83,7 +95,7 @@ def compare(name: str, args: argparse.Namespace) -> tuple[list[float], dict[str,
         for process in sides.values():
             process.kill()
             process.communicate()
-    return [a / b for a, b in zip(rates["ours"], rates["keras"], strict=True)], rates
+    return rates
 
 
 def serve(side: str, name: str, examples: int, batch: int) -> None:
@@ -101,12 +113,23 @@ def serve(side: str, name: str, examples: int, batch: int) -> None:
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.seconds = time.perf_counter() - self._start
 
+    parallel = None
+    if side == "replicas":
+        cores = psutil.cpu_count(logical=False) or 1
+        sc.virtual_devices(cores)
+        parallel = sc.Parallel(strategy=os.environ.get("ST","mirrored"), replicas=cores)
     model, (x, y), clock = make(name), data(name, examples), Clock()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"], jit_compile=False)
     for number, _ in enumerate(sys.stdin):
-        if side == "ours" and not number:
-            sc.fit(model, x, y, steps_per_execution="auto", batch_size=batch, verbose=0)
+        if side != "keras" and not number:
+            sc.fit(
+                *(model, x, y),
+                steps_per_execution="auto",
+                parallel=parallel,
+                batch_size=batch,
+                verbose=0,
+            )
         else:
             model.fit(x, y, batch_size=batch, verbose=0, callbacks=[clock])
         print(f"seconds {clock.seconds if number else 0.0}", flush=True)

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from stagecraft.common.errors import UserError, said
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
@@ -125,8 +125,8 @@ def _is_known(segment: Segment) -> bool:
     """Whether an earlier segment computes the same, and returns what it takes."""
     if segment.equal.first is segment:
         return False
-    ends = segment.model.input, segment.model.output
-    return len({(end.shape, end.dtype) for end in ends}) == 1
+    ends = model_graph.of(segment.model), segment.model.output
+    return len(set(map(structural_keys.specs_key, ends))) == 1
 
 
 @contextlib.contextmanager

@@ -327,8 +327,6 @@ class GridEngine(Engine):
 def _shares_blocks(parallel: ParallelSettings) -> bool:
     """Whether equal blocks of a model share functions.
 
-    Not where XLA compiles a stage as a whole, or shards divide it; nor where a pass has its own
-    ops, see ``replica_pipeline``.
+    Not where XLA compiles a stage as a whole, or shards divide it.
     """
-    is_whole = parallel.jit or parallel.shards > 1
-    return not is_whole and not parallel.precision.startswith("mixed")
+    return not parallel.jit and parallel.shards == 1

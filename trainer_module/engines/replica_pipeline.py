@@ -366,15 +366,8 @@ class ReplicaPipeline:
 
 
 def _shares_traces(parallel: ParallelSettings) -> bool:
-    """Whether all passes through a stage share a function.
-
-    Shards that recompute record gradients which a function does not see. TensorFlow folds other
-    constants in a function than in the graph of one device; 16 bits would make more of this than of
-    the order of sums. Recomputed activations have functions anyway.
-    """
-    several = parallel.microbatches * parallel.replicas > 1
-    fits = parallel.shards == 1 if parallel.remat else not parallel.precision.startswith("mixed")
-    return several and fits
+    """Whether all passes through a stage share a function: not where there is a single one."""
+    return parallel.microbatches * parallel.replicas > 1
 
 
 class _Sum:

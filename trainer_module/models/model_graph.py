@@ -40,11 +40,15 @@ def obstacle(model: keras.Model) -> str:
 
 
 def calls(model: keras.Model) -> list[Any]:
-    """The nodes of a model's graph, each after its dependencies; the inputs' are the first."""
+    """The nodes of a model's graph, each after its dependencies.
+
+    Those of the inputs are the first, those that carry tensors to other stages the last.
+    """
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.
     order: dict[int, Any] = {}
     given = {id(tensor) for tensor in model.inputs}
-    stack = [(tensor, False) for tensor in reversed([*model.inputs, *model.outputs])]
+    outputs = sorted(model.outputs, key=lambda each: isinstance(each._keras_history[0], Carry))
+    stack = [(tensor, False) for tensor in reversed([*model.inputs, *outputs])]
     while stack:
         tensor, done = stack.pop()
         operation, node_index, _ = tensor._keras_history

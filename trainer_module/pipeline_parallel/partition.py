@@ -191,38 +191,61 @@ def segments(model: keras.Model) -> list[keras.Model]:
 def block_cuts(model: keras.Model) -> list[str]:
     """The cut points at which equal blocks in a row begin and end, such as those of a transformer.
 
-    A block has at least :data:`_LEAST_CALLS` calls of layers, and computes the same as the block
-    before or after it. All these cut points are plain.
+    A block has at least :data:`_LEAST_CALLS` calls of layers, of those inside others as well, and
+    computes the same as the block before or after it. One tensor of floats crosses such a cut
+    point, and any number of others, such as padding masks.
     """
     if model_graph.obstacle(model):
         return []
-    places = _places(model_graph.opened(model))
-    plain = [index for index, place in enumerate(places) if place.plain and not place.reason]
-    pieces = split(model, [places[index].layer for index in plain])
+    opened = model_graph.opened(model)
+    places = _places(opened)
+    legal = [
+        index
+        for index, place in enumerate(places)
+        if not place.reason and sum(is_floating(tensor) for tensor in place.tensors) == 1
+    ]
+    pieces = split(model, [places[index].layer for index in legal])
     numbers: dict[Any, int] = {}
     # Pieces without a key are equal to none.
     keys = [
         numbers.setdefault(structural_keys.model_key(piece) or number, number)
         for number, piece in enumerate(pieces)
     ]
-    bounds = [-1, *plain, len(places) - 1]
-    cuts = sorted(set(_run_bounds(keys, bounds, 0, len(keys))) - {0, len(keys)})
-    return [places[bounds[cut]].layer for cut in cuts]
+    sizes = [_calls(node.operation) for node in model_graph.calls(opened)]
+    calls = [0, *itertools.accumulate(sizes)]
+    bounds = [0, *(index + 1 for index in legal), len(places)]
+    cuts = set(_run_bounds(keys, [calls[bound] for bound in bounds], 0, len(keys)))
+    return [places[bounds[cut] - 1].layer for cut in sorted(cuts - {0, len(keys)})]
+
+
+def is_floating(tensor: Any) -> bool:
+    """Whether a tensor can have a gradient."""
+    return bool(tf.as_dtype(tensor.dtype).is_floating)
+
+
+def _calls(operation: Any) -> int:
+    """The calls of layers in a call of an operation."""
+    inner = operation._flatten_layers() if isinstance(operation, keras.Layer) else ()
+    return sum(not list(layer._flatten_layers(include_self=False)) for layer in inner) or 1
 
 
 _LEAST_CALLS = 4
 """Calls of layers in a block. A call of a function takes about as long as one of a small layer."""
 
 
-def _run_bounds(keys: Sequence[int], bounds: Sequence[int], begin: int, end: int) -> list[int]:
-    """The first pieces of the blocks between two pieces, and the pieces after the last of them."""
+def _run_bounds(keys: Sequence[int], before: Sequence[int], begin: int, end: int) -> list[int]:
+    """The first pieces of the blocks between two pieces, and the pieces after the last of them.
+
+    Args:
+        before: calls of layers before each piece, and those of all pieces.
+    """
     best = 0, 0, 0, 0  # calls in the run; less its period; where it begins; its blocks
     for period in range(1, (end - begin) // 2 + 1):
         equal = 0
         for last in range(end - period - 1, begin - 1, -1):
             equal = equal + 1 if keys[last] == keys[last + period] else 0
             count = 1 + equal // period
-            calls = bounds[last + count * period] - bounds[last]
+            calls = before[last + count * period] - before[last]
             if count > 1 and calls >= count * _LEAST_CALLS:
                 best = max(best, (calls, -period, last, count))
     _, period, first, count = best
@@ -230,8 +253,8 @@ def _run_bounds(keys: Sequence[int], bounds: Sequence[int], begin: int, end: int
         return []
     period, after = -period, first - period * count
     own = list(range(first, after + 1, period))
-    before, rest = (_run_bounds(keys, bounds, *ends) for ends in ((begin, first), (after, end)))
-    return [*before, *own, *rest]
+    sides = [_run_bounds(keys, before, *ends) for ends in ((begin, first), (after, end))]
+    return [*sides[0], *own, *sides[1]]
 
 
 def _between(places: Sequence[CutPoint], cuts: Sequence[int]) -> list[int]:
@@ -278,6 +301,8 @@ def _places(model: keras.Model) -> list[CutPoint]:
             spans[id(variable)] = _Span(first, index, node.operation.name, is_state)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
     real = _real_outputs(model)
+    carried = itertools.takewhile(_carries, reversed(nodes))
+    last = len(nodes) - 1 - len(list(carried))
     places: list[CutPoint] = []
     alive: dict[int, Any] = {}
     for index, node in enumerate(nodes):
@@ -291,9 +316,9 @@ def _places(model: keras.Model) -> list[CutPoint]:
         reason = ""
         if index < inputs:
             reason = "it is the model's input"
-        elif index == len(nodes) - 1:
+        elif index >= last:
             reason = "it is the model's output"
-        elif isinstance(node.operation, model_graph.Carry):
+        elif _carries(node):
             reason = "it computes nothing"
         elif state:
             reason = f"both stages would change the state of {state[0]!r}"
@@ -304,6 +329,10 @@ def _places(model: keras.Model) -> list[CutPoint]:
         size = model_graph.call_bytes(node)
         places.append(CutPoint(node.operation.name, tensors, bool(crossed), size, reason))
     return places
+
+
+def _carries(node: Any) -> bool:
+    return isinstance(node.operation, model_graph.Carry)
 
 
 class _Span(NamedTuple):

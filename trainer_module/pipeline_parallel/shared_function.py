@@ -20,7 +20,6 @@ import tensorflow as tf
 from tensorflow.python.eager import backprop_util, record
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import gradients_util
 
 Group = tuple[str, Sequence[int]]
 """A device, and the places of the tensors on it; no device: that of the block."""
@@ -213,10 +212,14 @@ class _Trace:
         self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
 
         def flat(own: Sequence[tf.Tensor], given: Any) -> list[tf.Tensor]:
-            self._results, places = function(own, *given)
-            made = tf.nest.flatten(self._results)
+            self._sources = tf.nest.flatten((own, given), expand_composites=True)
+            with tf.GradientTape(watch_accessed_variables=False) as self._tape:
+                self._tape.watch(list(filter(backprop_util.IsTrainable, self._sources)))
+                self._results, places = function(own, *given)
+                made = tf.nest.flatten(self._results)
             rest = [place for place in range(len(made)) if place not in places]
             self._order, self._passing = [*places, *rest], len(places)
+            self._targets = [made[place] for place in places]
             return [made[place] for place in self._order]
 
         traced = tf.function(flat, autograph=False, jit_compile=jit or None)
@@ -255,7 +258,7 @@ class _Trace:
         return list(inference.call_flat(*self._inputs(given)))
 
     def _keep(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        forward, self.backward = _pair(self._concrete, self._passing, jit=self._jit)
+        forward, self.backward = self._pair()
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
@@ -269,6 +272,48 @@ class _Trace:
             self._kept = Packed.of(made, list(groups.items()))
         return [*made[: self._number], *self._kept.variants]
 
+    def _pair(self) -> tuple[Any, Any]:
+        """The function that also returns what its gradient takes, and the gradient.
+
+        As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
+        ``concrete_function.py``), but a gradient that needs the shape of a value takes the shape
+        alone, and sees what layers have recorded themselves.
+        """
+        functions: Any = self._concrete._delayed_rewrite_functions
+        graph: Any = functions._func_graph
+        outputs = [each for each in self._targets if backprop_util.IsTrainable(each)]
+        sources = list(filter(backprop_util.IsTrainable, self._sources))
+
+        def gradient(*incoming: tf.Tensor) -> Any:
+            with tf.device(None):
+                found = iter(self._tape.gradient(outputs, sources, list(incoming)))
+            return [
+                next(found) if backprop_util.IsTrainable(each) else None for each in self._sources
+            ]
+
+        with graph.as_default():
+            backward: Any = func_graph.FuncGraph(f"__backward_{graph.name}")
+            func_graph.func_graph_from_py_func(
+                backward.name,
+                gradient,
+                args=[],
+                kwargs={},
+                signature=[tf.TensorSpec(each.shape, each.dtype) for each in outputs],
+                func_graph=backward,
+            )
+            if not self._jit:  # XLA refuses the placeholders that nothing uses any more
+                _take_shapes(graph, backward)
+            known = set(map(id, graph.outputs))
+            symbolic = filter(tf.is_symbolic_tensor, backward.external_captures)
+            graph.outputs += [
+                each for each in symbolic if each.graph is graph and id(each) not in known
+            ]
+            pair: tuple[Any, Any] = concrete_function._create_forward_backward_with_graph(
+                functions._attrs, graph, backward
+            )
+        del self._tape, self._targets
+        return pair
+
     def gradients(
         self,
         kept: Packed,
@@ -281,45 +326,6 @@ class _Trace:
         if key not in self._gradients:
             self._gradients[key] = _Gradient(self, kept, groups, wanted)
         return self._gradients[key](kept, incoming)
-
-
-def _pair(concrete: Any, passing: int, *, jit: bool) -> tuple[Any, Any]:
-    """The function that also returns what its gradient takes, and the gradient.
-
-    As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
-    ``concrete_function.py``), but a gradient that needs the shape of a value takes the shape alone.
-    """
-    functions: Any = concrete._delayed_rewrite_functions
-    graph: Any = functions._func_graph
-    outputs = [each for each in graph.outputs[:passing] if backprop_util.IsTrainable(each)]
-
-    def gradient(*incoming: tf.Tensor) -> Any:
-        with tf.device(None):
-            return gradients_util._GradientsHelper(
-                outputs, graph.inputs, grad_ys=incoming, src_graph=graph
-            )
-
-    with graph.as_default():
-        backward: Any = func_graph.FuncGraph(f"__backward_{graph.name}")
-        func_graph.func_graph_from_py_func(
-            backward.name,
-            gradient,
-            args=[],
-            kwargs={},
-            signature=[tf.TensorSpec(each.shape, each.dtype) for each in outputs],
-            func_graph=backward,
-        )
-        if not jit:  # XLA refuses the placeholders that nothing uses any more
-            _take_shapes(graph, backward)
-        known = set(map(id, graph.outputs))
-        symbolic = filter(tf.is_symbolic_tensor, backward.external_captures)
-        graph.outputs += [
-            each for each in symbolic if each.graph is graph and id(each) not in known
-        ]
-        pair: tuple[Any, Any] = concrete_function._create_forward_backward_with_graph(
-            functions._attrs, graph, backward
-        )
-    return pair
 
 
 def _take_shapes(graph: Any, backward: Any) -> None:

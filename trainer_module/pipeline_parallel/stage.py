@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models import structural_keys
+from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers import dropout, random_state
 from stagecraft.trainer_module.models.layers.random_state import TrainingScope, floatx, random_scope
 from stagecraft.trainer_module.pipeline_parallel import partition, remat as recomputation
@@ -422,10 +422,12 @@ class EqualSegments:
         key = structural_keys.model_key(model)
         if key is None:
             return alone
-        ends = model.input, model.output
-        if not all(isinstance(end, keras.KerasTensor) for end in ends):
+        ends = model_graph.of(model), model.output
+        inputs, outputs = (sum(map(partition.is_floating, tf.nest.flatten(end))) for end in ends)
+        if inputs > 1 or outputs != 1:
             return alone
-        equal = self._known.setdefault((key, *((end.shape, end.dtype) for end in ends)), alone)
+        specs = [structural_keys.specs_key(end) for end in ends]
+        equal = self._known.setdefault((key, *specs), alone)
         equal.count += equal is not alone
         return equal
 
@@ -447,21 +449,23 @@ class _Equal:
         self,
         segment: Segment,
         values: Sequence[tf.Tensor],
-        inputs: tf.Tensor,
+        inputs: Nest,
         step: tf.Tensor,
         rows: tf.Tensor,
         frozen: tuple[int, ...],
         passes: bool,
-    ) -> tuple[tf.Tensor, dict[int, tf.Tensor]] | None:
+    ) -> tuple[Nest, dict[int, tf.Tensor]] | None:
         """Outputs, and index of a changed variable -> value; None: they cannot share a function.
 
         Args:
             values: of the variables of the segment.
+            inputs: at most one of them is of floats.
             frozen: places of those that have no gradient.
             passes: whether the inputs have one.
         """
-        passes = passes and inputs.dtype.is_floating
-        key = frozen, passes
+        flat = tf.nest.flatten(inputs)
+        wanted = [place for place, each in enumerate(flat) if passes and each.dtype.is_floating]
+        key = frozen, bool(wanted)
         shared = self._functions.get(key)
         if shared is None:
             function = functools.partial(self._traced, key)
@@ -478,32 +482,40 @@ class _Equal:
             return None
         keys = self._keys(segment, self._draws[key])
 
+        def pack(tensors: Sequence[tf.Tensor]) -> tuple[Packed, Nest]:
+            given, own = tensors[: len(flat)], tensors[len(flat) :]
+            return packed(own), tf.nest.pack_sequence_as(inputs, given)
+
         @tf.custom_gradient
-        def once(given: tf.Tensor, *own: tf.Tensor) -> tuple[Any, Callable[..., list[Any]]]:
-            call = shared(packed(own), given, step, rows, keys, keep=not self._remat)
+        def once(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[Any]]]:
+            call = shared(*pack(tensors), step, rows, keys, keep=not self._remat)
+            results = tf.nest.flatten(call.results)
 
-            def gradient(upstream: tf.Tensor, *_: Any) -> list[Any]:
-                again = call
+            def gradient(*upstream: tf.Tensor) -> list[Any]:
+                again, (arrived,) = call, (upstream[place] for place in _floats(trace.results[0]))
                 if self._remat:
-                    arrived = recomputation.arrival([upstream])
-                    late, *weights = (recomputation.after(arrived, x) for x in (given, *own))
-                    again = shared(packed(weights), late, step, rows, keys)
-                found = again.gradients([upstream], groups, [0] if passes else [])
+                    is_here = recomputation.arrival([arrived])
+                    late = [recomputation.after(is_here, each) for each in tensors]
+                    again = shared(*pack(late), step, rows, keys)
+                found = again.gradients([arrived], groups, wanted)
+                of_inputs = dict(zip(wanted, found.arguments, strict=True))
                 of_weights = found.weights.by_place()
-                of_inputs = found.arguments if passes else [None]
-                return [*of_inputs, *map(of_weights.get, range(len(own)))]
+                return [
+                    *map(of_inputs.get, range(len(flat))),
+                    *map(of_weights.get, range(len(values))),
+                ]
 
-            outputs, changed = call.results
-            return (outputs, *changed.values()), gradient
+            return results, gradient
 
-        outputs, *changed = once(inputs, *values)
-        return outputs, dict(zip(trace.results[1], changed, strict=True))
+        results = once(*flat, *values)
+        outputs, changed = tf.nest.pack_sequence_as(trace.results, results)
+        return outputs, changed
 
     def _traced(
         self,
         key: Any,
         values: Sequence[tf.Tensor],
-        inputs: tf.Tensor,
+        inputs: Nest,
         step: tf.Tensor,
         rows: tf.Tensor,
         keys: tf.Tensor,
@@ -511,11 +523,12 @@ class _Equal:
         frozen, passes = key
         values = [tf.stop_gradient(v) if k in frozen else v for k, v in enumerate(values)]
         draws = random_state.Draws(keys)
-        inputs = inputs if passes else tf.stop_gradient(inputs)
+        if not passes:
+            inputs = tf.nest.map_structure(tf.stop_gradient, inputs)
         called = self.first.call(values, inputs, step, rows, draws)
         self._draws[key] = draws.names
         self._has_losses |= bool(called.added or called.regularization)
-        return (called.outputs, called.changed), [0]
+        return (called.outputs, called.changed), _floats(called.outputs)
 
     def _keys(self, segment: Segment, draws: Sequence[tuple[str, int]]) -> tf.Tensor:
         """The keys of a segment's draws, uint64 ``[draws]``."""
@@ -524,6 +537,11 @@ class _Equal:
         )
         own = dict(names)
         return _hidden([random_state.key(own[name], count) for name, count in draws])
+
+
+def _floats(tensors: Nest) -> list[int]:
+    """The places of the tensors of floats."""
+    return [k for k, each in enumerate(tf.nest.flatten(tensors)) if each.dtype.is_floating]
 
 
 def _hidden(keys: Sequence[int]) -> tf.Tensor:

@@ -7,8 +7,9 @@ from networks_built import built
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.tasks.task import Spec
-from stagecraft.trainer_module.models import costs, model_graph
+from stagecraft.trainer_module.models import costs, model_graph, structural_keys
 from stagecraft.trainer_module.pipeline_parallel import partition
+from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments
 
 
 def _names(model, plain=False):
@@ -336,6 +337,22 @@ def test_equal_blocks_are_found():
     _assert_parts_are_the_model(partition.split(model, partition.block_cuts(model)), model)
     model = _functional(lambda value: _blocks(2)(_dense("first")(value)))
     assert partition.block_cuts(model) == ["first", "add0"]
+
+
+def test_equal_blocks_may_be_single_layers_with_a_mask():
+    given = [keras.Input((4, 6), name="x"), keras.Input((4,), dtype="bool", name="mask")]
+    hidden, mask = given
+    for number in range(5):
+        attention = layers.MultiHeadAttention(2, 3, name=f"attention{number}")
+        hidden = attention(hidden, hidden, query_mask=mask)
+    model = keras.Model(given, layers.Dense(3, name="last")(hidden))
+    cuts = [f"attention{number}" for number in range(4)]
+    assert partition.block_cuts(model) == cuts
+    # The first block has the model's inputs, and the last one carries no mask.
+    equal = EqualSegments(model, "CPU")
+    parts = partition.split(model, ["attention1"])
+    keys = [structural_keys.model_key(each) for part in parts for each in equal.split(part)]
+    assert [keys.index(key) for key in keys] == [0, 1, 1, 1, 4]
 
 
 def test_what_is_no_run_of_equal_blocks():

@@ -46,6 +46,17 @@ def repeated(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     return keras.Model(images, layers.Dense(num_classes)(layers.Flatten()(hidden)))
 
 
+def masked(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Four equal blocks of a single layer each, which take a mask of booleans."""
+    images = keras.Input(input_shape)
+    hidden = layers.Reshape((16, 12))(layers.AveragePooling2D(4)(images))
+    mask = keras.ops.any(hidden > 0, axis=-1)
+    for _ in range(4):
+        attention = layers.MultiHeadAttention(2, 6, dropout=0.2)
+        hidden = attention(hidden, hidden, query_mask=mask, value_mask=mask)
+    return keras.Model(images, layers.Dense(num_classes)(layers.Flatten()(hidden)))
+
+
 def stopped(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     """No gradient goes through one of two tensors between stages."""
     images = keras.Input(input_shape)

@@ -32,6 +32,8 @@ def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement.O
         ({**STAGES, "precision": "float64"}, "norm"),
         ({**GRID, "microbatches": 1, "precision": "float64"}, "drop"),
         (WIDE, "sharded:mlp"),
+        ({**WIDE, **REMAT}, "sharded:mlp"),
+        rare({**GRID, "precision": "mixed_bfloat16"}, "norm"),
         rare({**STAGES, **REMAT}, "norm"),
         rare({**GRID, **REMAT}, "drop"),
         rare({**GRID, **REMAT, "microbatch_schedule": "gpipe"}, "drop"),
@@ -119,6 +121,9 @@ def test_a_call_has_few_edges():
     [
         # What is before the blocks, a block, and what is after them.
         ({**GRID, "precision": "float64"}, {}, 3),
+        # And the last block, after which nothing needs the mask.
+        ({**GRID, "precision": "float64"}, {"model": "masked"}, 4),
+        rare({**GRID, **REMAT, "precision": "float64"}, {"model": "masked"}, None),
         # Two cuts are in the middle of blocks.
         rare({**STAGES, "microbatches": 1, "precision": "float64"}, {}, 5),
         rare({**GRID, **REMAT, "precision": "float64"}, {}, None),
@@ -139,7 +144,7 @@ def test_equal_blocks_share_a_function(parallel, train, count, monkeypatch):
     for shares in (True, False):
         monkeypatch.setattr(grid_engine, "_shares_blocks", lambda parallel, s=shares: s)
         keras.backend.clear_session()
-        engine = driving.make(parallel, "repeated", **train)
+        engine = driving.make(parallel, **{"model": "repeated", **train})
         engine.train(driving.feed(engine), 3)
         states.append(engine.state())
         traces.append("|")
@@ -154,16 +159,7 @@ def _graph(engine: Any) -> Any:
     return engine._train_graph.get_concrete_function(batches, one).graph.as_graph_def()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"microbatches": 1},
-        {"remat": True, "shards": 2},
-        {"precision": "mixed_bfloat16"},
-    ],
-    ids=label,
-)
-def test_where_each_call_has_its_own_ops(other):
+def test_a_single_pass_has_its_own_ops():
     shares = replica_pipeline._shares_traces
     assert shares(driving.ParallelSettings(**STAGES)) is True
-    assert shares(driving.ParallelSettings(**{**STAGES, **other})) is False
+    assert shares(driving.ParallelSettings(**{**STAGES, "microbatches": 1})) is False
