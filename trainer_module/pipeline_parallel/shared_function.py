@@ -212,7 +212,7 @@ class _Trace:
         self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
 
         def flat(own: Sequence[tf.Tensor], given: Any) -> list[tf.Tensor]:
-            self._sources = tf.nest.flatten((own, given), expand_composites=True)
+            self._sources = _components((own, given))
             with tf.GradientTape(watch_accessed_variables=False) as self._tape:
                 self._tape.watch(list(filter(backprop_util.IsTrainable, self._sources)))
                 self._results, places = function(own, *given)
