@@ -10,14 +10,14 @@ each batch. Stagecraft may take several steps in one call of TensorFlow
 (``steps_per_execution="auto"``). The first epoch, which traces, does not count. Keras runs without
 XLA, which makes all of them slower on CPUs.
 
-The share of the peak says how much is left to win: three times the floating-point operations of the
-forward pass (``sc.plan``), by the fastest product of two matrices of 2,048 × 2,048 in float32.
+Two columns say how much is left to win. The share of the peak: three times the floating-point
+operations of the forward pass (``sc.plan``), by the fastest product of two matrices of
+2,048 × 2,048 in float32. Busy cores: processor time, by cores and seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -55,17 +55,17 @@ def main() -> None:
         f"{versions()}; examples/s, median of {args.rounds} rounds of {args.examples} examples; "
         f"peak {peak:,.0f} GFLOP/s"
     )
-    print("model        side      examples/s  / keras (range)       of the peak")
+    print("model        side      examples/s  / keras (range)       of the peak  busy")
     found = {}
     for name in args.model or MODELS:
-        rates = measured(name, args)
+        rates, busy = measured(name, args)
         flops = 3 * _flops(name)
         for side, values in rates.items():
             rate = statistics.median(values)
             ratios = [a / b for a, b in zip(values, rates["keras"], strict=True)]
             print(
                 f"{name:11}  {side:8}  {rate:10,.0f}  {spread(ratios):20}  "
-                f"{flops * rate / peak / 1e9:4.0%}",
+                f"{flops * rate / peak / 1e9:11.0%}  {statistics.median(busy[side]):4.0%}",
                 flush=True,
             )
             if side != "keras":
@@ -74,8 +74,12 @@ def main() -> None:
     figures(higher=found)
 
 
-def measured(name: str, args: argparse.Namespace) -> dict[str, list[float]]:
-    """Examples per second of each side, by round."""
+Values = dict[str, list[float]]
+"""Of each side, by round."""
+
+
+def measured(name: str, args: argparse.Namespace) -> tuple[Values, Values]:
+    """Examples per second, and the share of the cores' time that a side used."""
     command = [sys.executable, __file__, f"--model={name}", f"--examples={args.examples}"]
     command.append(f"--batch={args.batch}")
     sides = {
@@ -84,18 +88,32 @@ def measured(name: str, args: argparse.Namespace) -> dict[str, list[float]]:
         )
         for side in SIDES
     }
-    rates: dict[str, list[float]] = {side: [] for side in sides}
+    rates: Values = {side: [] for side in sides}
+    busy: Values = {side: [] for side in sides}
     try:
         for each in sides.values():  # traces, one after the other
             ask([each])
         for _ in range(args.rounds):
             for side, process in sides.items():
-                rates[side].append(args.examples / ask([process]))
+                before = _processor_seconds(process.pid)
+                seconds = ask([process])
+                used = _processor_seconds(process.pid) - before
+                rates[side].append(args.examples / seconds)
+                busy[side].append(used / seconds / _cores())
     finally:
         for process in sides.values():
             process.kill()
             process.communicate()
-    return rates
+    return rates, busy
+
+
+def _processor_seconds(process: int) -> float:
+    times = psutil.Process(process).cpu_times()
+    return float(times.user + times.system)
+
+
+def _cores() -> int:
+    return psutil.cpu_count(logical=False) or 1
 
 
 def serve(side: str, name: str, examples: int, batch: int) -> None:
@@ -115,9 +133,8 @@ def serve(side: str, name: str, examples: int, batch: int) -> None:
 
     parallel = None
     if side == "replicas":
-        cores = psutil.cpu_count(logical=False) or 1
-        sc.virtual_devices(cores)
-        parallel = sc.Parallel(strategy=os.environ.get("ST","mirrored"), replicas=cores)
+        sc.virtual_devices(_cores())
+        parallel = sc.Parallel(strategy="mirrored", replicas=_cores())
     model, (x, y), clock = make(name), data(name, examples), Clock()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"], jit_compile=False)

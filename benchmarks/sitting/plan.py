@@ -61,7 +61,7 @@ PLAN = (
     Benchmark(
         "engine/first_step",
         "Time to the first step",
-        25,
+        50,
         ("--rounds 2",),
     ),
     Benchmark("engine/workers", "Two workers", 10),

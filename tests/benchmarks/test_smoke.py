@@ -50,7 +50,7 @@ RUNS = {
     ),
     "fit": (
         "--model cnn --rounds 1 --examples 16 --batch 8",
-        rf"^cnn +ours +[\d,]+ +keras +[\d,]+ +ours / keras {NUMBER} \(.*% of the peak$",
+        rf"^cnn +replicas +[\d,]+ +{NUMBER} \(.*\) +\d+%  +\d+%$",
     ),
     "first_step": (
         "--blocks 1 --rounds 1 --topology 2x2 --engine trainer",
