@@ -258,7 +258,7 @@ class _Trace:
         return list(inference.call_flat(*self._inputs(given)))
 
     def _keep(self, *given: tf.Tensor) -> list[tf.Tensor]:
-        forward, self.backward = self._pair()
+        forward, self.backward = self._pair
         results = self._concrete.graph.outputs
         places = {id(each): place for place, each in enumerate(results)}
         self.captured = [places.get(id(each)) for each in self.backward.captured_inputs]
@@ -272,12 +272,13 @@ class _Trace:
             self._kept = Packed.of(made, list(groups.items()))
         return [*made[: self._number], *self._kept.variants]
 
+    @functools.cached_property
     def _pair(self) -> tuple[Any, Any]:
         """The function that also returns what its gradient takes, and the gradient.
 
-        As TensorFlow makes them for a tape (``_DelayedRewriteGradientFunctions`` in its
-        ``concrete_function.py``), but a gradient that needs the shape of a value takes the shape
-        alone, and sees what layers have recorded themselves.
+        As TensorFlow makes them (``_DelayedRewriteGradientFunctions`` in its
+        ``concrete_function.py``), but from the tape of the trace, which has the gradients that
+        layers record themselves. A gradient that needs the shape of a value takes the shape alone.
         """
         functions: Any = self._concrete._delayed_rewrite_functions
         graph: Any = functions._func_graph
