@@ -210,16 +210,20 @@ class ReplicaPipeline:
     @contextlib.contextmanager
     def scope(self, number: int, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
         """In the block, ops run on a stage's device, and on those of its other shards."""
+        with self.stages[number].scope(part, after), self._dividing(number, part):
+            yield
+
+    @contextlib.contextmanager
+    def _dividing(self, number: int, part: str) -> Iterator[None]:
         shards = self._shards[number]
-        with self.stages[number].scope(part, after):
-            if len(shards) == 1:
-                yield
-                return
-            scopes = [functools.partial(shard.scope, part) for shard in shards]
-            group = ShardGroup(scopes, self.stages[number].stage.jit)
-            find = functools.partial(vocabulary.Logits.find, group)
-            with groups.active(group), softmax.dividing(find):
-                yield
+        if len(shards) == 1:
+            yield
+            return
+        scopes = [functools.partial(shard.scope, part) for shard in shards]
+        group = ShardGroup(scopes, self.stages[number].stage.jit)
+        find = functools.partial(vocabulary.Logits.find, group)
+        with groups.active(group), softmax.dividing(find):
+            yield
 
     def _of_shards(
         self, number: int, gradients: Sequence[Any], forward: _Forward
@@ -285,7 +289,9 @@ class ReplicaPipeline:
 
         key = number, passing
         if key not in self._traces:
-            self._traces[key] = Shared(function, self._device_type, fills=True)
+            # Not the scope of one pass: a timeline would take all passes for this one.
+            scope = functools.partial(self._dividing, number, "shared")
+            self._traces[key] = Shared(function, self._device_type, fills=True, scope=scope)
         return self._traces[key]
 
     def _compute(
@@ -366,7 +372,7 @@ class ReplicaPipeline:
 
 
 def _shares_traces(parallel: ParallelSettings) -> bool:
-    """Whether all passes through a stage share a function: not where there is a single one."""
+    """Whether all passes through a stage share a function. A single pass has its own ops."""
     return parallel.microbatches * parallel.replicas > 1
 
 

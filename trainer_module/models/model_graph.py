@@ -64,6 +64,12 @@ def calls(model: keras.Model) -> list[Any]:
     return list(order.values())
 
 
+def is_differentiable(tensor: Any) -> bool:
+    """Whether a tensor, of Keras or TensorFlow, can have a gradient."""
+    dtype = tf.as_dtype(tensor.dtype)
+    return bool(dtype.is_floating or dtype.is_complex)
+
+
 def input_count(model: keras.Model) -> int:
     """The number of the first of :func:`calls` that are inputs.
 

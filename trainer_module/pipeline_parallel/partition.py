@@ -50,6 +50,8 @@ class CutPoint:
     """Symbolic tensors that cross it, ``[batch, …]``, in the order of computation."""
     tied: bool
     """Whether both sides use a weight."""
+    only_reads: bool
+    """Whether layers on both sides only read the weights that both use, as embeddings do."""
     size: int
     """Bytes of the call's outputs, for one example."""
     reason: str
@@ -191,9 +193,9 @@ def segments(model: keras.Model) -> list[keras.Model]:
 def block_cuts(model: keras.Model) -> list[str]:
     """The cut points at which equal blocks in a row begin and end, such as those of a transformer.
 
-    A block has at least :data:`_LEAST_CALLS` calls of layers, of those inside others as well, and
-    computes the same as the block before or after it. One tensor of floats crosses such a cut
-    point, and any number of others, such as padding masks.
+    A block has at least :data:`_LEAST_LAYERS` layers, counting those inside other layers. It
+    computes the same as the block before or after it. One tensor that can have a gradient crosses
+    such a cut point, and any number of others, such as padding masks.
     """
     if model_graph.obstacle(model):
         return []
@@ -202,7 +204,9 @@ def block_cuts(model: keras.Model) -> list[str]:
     legal = [
         index
         for index, place in enumerate(places)
-        if not place.reason and sum(is_floating(tensor) for tensor in place.tensors) == 1
+        if not place.reason
+        and place.only_reads
+        and sum(map(model_graph.is_differentiable, place.tensors)) == 1
     ]
     pieces = split(model, [places[index].layer for index in legal])
     numbers: dict[Any, int] = {}
@@ -211,43 +215,38 @@ def block_cuts(model: keras.Model) -> list[str]:
         numbers.setdefault(structural_keys.model_key(piece) or number, number)
         for number, piece in enumerate(pieces)
     ]
-    sizes = [_calls(node.operation) for node in model_graph.calls(opened)]
-    calls = [0, *itertools.accumulate(sizes)]
+    sizes = [_layers(node.operation) for node in model_graph.calls(opened)]
+    layers = [0, *itertools.accumulate(sizes)]
     bounds = [0, *(index + 1 for index in legal), len(places)]
-    cuts = set(_run_bounds(keys, [calls[bound] for bound in bounds], 0, len(keys)))
+    cuts = set(_run_bounds(keys, [layers[bound] for bound in bounds], 0, len(keys)))
     return [places[bounds[cut] - 1].layer for cut in sorted(cuts - {0, len(keys)})]
 
 
-def is_floating(tensor: Any) -> bool:
-    """Whether a tensor can have a gradient."""
-    return bool(tf.as_dtype(tensor.dtype).is_floating)
-
-
-def _calls(operation: Any) -> int:
-    """The calls of layers in a call of an operation."""
+def _layers(operation: Any) -> int:
+    """The layers without inner layers in an operation; 1 if it is no layer."""
     inner = operation._flatten_layers() if isinstance(operation, keras.Layer) else ()
     return sum(not list(layer._flatten_layers(include_self=False)) for layer in inner) or 1
 
 
-_LEAST_CALLS = 4
-"""Calls of layers in a block. A call of a function takes about as long as one of a small layer."""
+_LEAST_LAYERS = 4
+"""Layers in a block. A call of a function takes about as long as one of a small layer."""
 
 
 def _run_bounds(keys: Sequence[int], before: Sequence[int], begin: int, end: int) -> list[int]:
     """The first pieces of the blocks between two pieces, and the pieces after the last of them.
 
     Args:
-        before: calls of layers before each piece, and those of all pieces.
+        before: layers before each piece; the last number counts those of all pieces.
     """
-    best = 0, 0, 0, 0  # calls in the run; less its period; where it begins; its blocks
+    best = 0, 0, 0, 0  # layers in the run; less its period; where it begins; its blocks
     for period in range(1, (end - begin) // 2 + 1):
         equal = 0
         for last in range(end - period - 1, begin - 1, -1):
             equal = equal + 1 if keys[last] == keys[last + period] else 0
             count = 1 + equal // period
-            calls = before[last + count * period] - before[last]
-            if count > 1 and calls >= count * _LEAST_CALLS:
-                best = max(best, (calls, -period, last, count))
+            layers = before[last + count * period] - before[last]
+            if count > 1 and layers >= count * _LEAST_LAYERS:
+                best = max(best, (layers, -period, last, count))
     _, period, first, count = best
     if not count:
         return []
@@ -296,9 +295,15 @@ def _places(model: keras.Model) -> list[CutPoint]:
         # By variable, to include weights that two layers share, or inside nested models.
         weights = _weights(node.operation)
         for variable in getattr(node.operation, "variables", ()):
-            first = spans[id(variable)].first if id(variable) in spans else index
-            is_state = id(variable) not in weights
-            spans[id(variable)] = _Span(first, index, node.operation.name, is_state)
+            before = spans.get(id(variable))
+            reads = isinstance(node.operation, keras.layers.Embedding)
+            spans[id(variable)] = _Span(
+                before.first if before else index,
+                index,
+                node.operation.name,
+                id(variable) not in weights,
+                reads and (before is None or before.only_reads),
+            )
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
     real = _real_outputs(model)
     carried = itertools.takewhile(_carries, reversed(nodes))
@@ -327,7 +332,10 @@ def _places(model: keras.Model) -> list[CutPoint]:
         else:
             reason = _obstacle(node, tensors, index, last_call, real)
         size = model_graph.call_bytes(node)
-        places.append(CutPoint(node.operation.name, tensors, bool(crossed), size, reason))
+        only_reads = all(span.only_reads for span in crossed)
+        places.append(
+            CutPoint(node.operation.name, tensors, bool(crossed), only_reads, size, reason)
+        )
     return places
 
 
@@ -342,6 +350,8 @@ class _Span(NamedTuple):
     last: int
     layer: str
     is_state: bool
+    only_reads: bool
+    """Whether no layer that uses it assigns it."""
 
 
 def _weights(operation: Any) -> set[int]:

@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import record
 
+from stagecraft.trainer_module.models.model_graph import is_differentiable
 from stagecraft.trainer_module.tensor_parallel import group as groups
 
 
@@ -88,22 +89,18 @@ def gradients(
     function: Callable[..., Any], again: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor | None]:
     """Computes ``function`` again, and the gradients of the tensors from those of its outputs."""
-    sources = [tensor for tensor in again if _differentiable(tensor)]
+    sources = [tensor for tensor in again if is_differentiable(tensor)]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
         outputs = tf.nest.flatten(function(*again))
     pairs = [
         (output, incoming)
         for output, incoming in zip(outputs, upstream, strict=True)
-        if _differentiable(output) and incoming is not None
+        if is_differentiable(output) and incoming is not None
     ]
     targets, incoming = zip(*pairs, strict=True)
     found = iter(tape.gradient(list(targets), sources, list(incoming)))
-    return [next(found) if _differentiable(tensor) else None for tensor in again]
-
-
-def _differentiable(tensor: tf.Tensor) -> bool:
-    return tensor.dtype.is_floating or tensor.dtype.is_complex
+    return [next(found) if is_differentiable(tensor) else None for tensor in again]
 
 
 def recomputed_by_shards(function: Callable[..., Any], shards: Sequence[int]) -> Callable[..., Any]:
@@ -122,7 +119,7 @@ def recomputed_by_shards(function: Callable[..., Any], shards: Sequence[int]) ->
         owners = [0] * (len(tensors) - len(shards)) + list(shards)
 
         def flat(*given: tf.Tensor) -> Any:
-            # That of the pass back, when it computes again: timelines go by its names.
+            # That of the pass back, when it computes again.
             with groups.active((groups.current() or group).fresh()):
                 return function(*tf.nest.pack_sequence_as(arguments, given))
 

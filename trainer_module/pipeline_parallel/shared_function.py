@@ -165,6 +165,7 @@ class Shared:
         *,
         fills: bool = False,
         jit: bool = False,
+        scope: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     ):
         """Traces nothing yet.
 
@@ -175,9 +176,10 @@ class Shared:
             fills: the gradients of weights are dense, zeros where there is none; otherwise sparse
                 ones stay ``tf.IndexedSlices``, and None where there is none.
             jit: XLA compiles the function and its gradient.
+            scope: of the traces of both.
         """
         self._function = function
-        self._settings = device_type, fills, jit
+        self._settings = device_type, fills, jit, scope
         self._traces: dict[str, _Trace] = {}
 
     def __call__(self, weights: Packed, *arguments: Any, keep: bool = True) -> Call:
@@ -186,7 +188,7 @@ class Shared:
 
     def trace(self, weights: Packed, *arguments: Any) -> _Trace:
         """The trace for arguments of such shapes."""
-        structure = tf.nest.map_structure(lambda _: 0, arguments)
+        structure = tf.nest.map_structure(lambda each: each is not None, arguments)
         shapes = [(each.shape, each.dtype) for each in _components(arguments)]
         key = repr((structure, shapes, weights.groups))
         if key not in self._traces:
@@ -205,15 +207,18 @@ class _Trace:
         device_type: str,
         fills: bool,
         jit: bool,
+        scope: Callable[[], contextlib.AbstractContextManager[Any]],
     ):
-        self._weights, self.fills, self._jit = weights, fills, jit
+        self._weights, self.fills, self._jit, self._scope = weights, fills, jit, scope
         self.specs = [spec for _, spec in sorted(weights.specs.items())]
         # TensorFlow would put the ops that pack on the CPU. Which of the GPUs, a call decides.
         self.packing = functools.partial(tf.device, f"/device:{device_type}:*")
 
         def flat(own: Sequence[tf.Tensor], given: Any) -> list[tf.Tensor]:
             self._sources = _components((own, given))
-            with tf.GradientTape(watch_accessed_variables=False) as self._tape:
+            # Persistent: after an error, TensorFlow traces the gradient again.
+            tape = tf.GradientTape(persistent=True, watch_accessed_variables=False)
+            with tape as self._tape, scope():
                 self._tape.watch(list(filter(backprop_util.IsTrainable, self._sources)))
                 self._results, places = function(own, *given)
                 made = tf.nest.flatten(self._results)
@@ -286,7 +291,7 @@ class _Trace:
         sources = list(filter(backprop_util.IsTrainable, self._sources))
 
         def gradient(*incoming: tf.Tensor) -> Any:
-            with tf.device(None):
+            with tf.device(None), self._scope():
                 found = iter(self._tape.gradient(outputs, sources, list(incoming)))
             return [
                 next(found) if backprop_util.IsTrainable(each) else None for each in self._sources

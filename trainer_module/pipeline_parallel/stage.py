@@ -423,8 +423,8 @@ class EqualSegments:
         if key is None:
             return alone
         ends = model_graph.of(model), model.output
-        inputs, outputs = (sum(map(partition.is_floating, tf.nest.flatten(end))) for end in ends)
-        if inputs > 1 or outputs != 1:
+        inputs, outputs = map(_differentiable, ends)
+        if len(inputs) > 1 or len(outputs) != 1:
             return alone
         specs = [structural_keys.specs_key(end) for end in ends]
         equal = self._known.setdefault((key, *specs), alone)
@@ -459,12 +459,12 @@ class _Equal:
 
         Args:
             values: of the variables of the segment.
-            inputs: at most one of them is of floats.
-            frozen: places of those that have no gradient.
+            inputs: at most one of them can have a gradient.
+            frozen: places of the values that have no gradient.
             passes: whether the inputs have one.
         """
         flat = tf.nest.flatten(inputs)
-        wanted = [place for place, each in enumerate(flat) if passes and each.dtype.is_floating]
+        wanted = _differentiable(inputs) if passes else []
         key = frozen, bool(wanted)
         shared = self._functions.get(key)
         if shared is None:
@@ -492,7 +492,8 @@ class _Equal:
             results = tf.nest.flatten(call.results)
 
             def gradient(*upstream: tf.Tensor) -> list[Any]:
-                again, (arrived,) = call, (upstream[place] for place in _floats(trace.results[0]))
+                (place,) = _differentiable(trace.results[0])
+                again, arrived = call, upstream[place]
                 if self._remat:
                     is_here = recomputation.arrival([arrived])
                     late = [recomputation.after(is_here, each) for each in tensors]
@@ -528,7 +529,7 @@ class _Equal:
         called = self.first.call(values, inputs, step, rows, draws)
         self._draws[key] = draws.names
         self._has_losses |= bool(called.added or called.regularization)
-        return (called.outputs, called.changed), _floats(called.outputs)
+        return (called.outputs, called.changed), _differentiable(called.outputs)
 
     def _keys(self, segment: Segment, draws: Sequence[tuple[str, int]]) -> tf.Tensor:
         """The keys of a segment's draws, uint64 ``[draws]``."""
@@ -539,9 +540,10 @@ class _Equal:
         return _hidden([random_state.key(own[name], count) for name, count in draws])
 
 
-def _floats(tensors: Nest) -> list[int]:
-    """The places of the tensors of floats."""
-    return [k for k, each in enumerate(tf.nest.flatten(tensors)) if each.dtype.is_floating]
+def _differentiable(tensors: Nest) -> list[int]:
+    """The places of the tensors that can have a gradient."""
+    flat = enumerate(tf.nest.flatten(tensors))
+    return [place for place, each in flat if model_graph.is_differentiable(each)]
 
 
 def _hidden(keys: Sequence[int]) -> tf.Tensor:

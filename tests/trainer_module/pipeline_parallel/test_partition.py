@@ -355,6 +355,34 @@ def test_equal_blocks_may_be_single_layers_with_a_mask():
     assert [keys.index(key) for key in keys] == [0, 1, 1, 1, 4]
 
 
+def test_where_no_block_ends():
+    def complex_numbers(value):
+        rotated = keras.ops.cast(layers.Dense(8)(value), "complex64")
+        for _ in range(3):
+            value = _chained(4)(value)
+            rotated = keras.ops.multiply(rotated, rotated)
+            value = keras.ops.add(value, keras.ops.real(rotated))
+        return value
+
+    def assigned(value):
+        for _ in range(4):
+            own = layers.Dense(8)
+            value = _chained(3)(layers.SpectralNormalization(own)(value))
+        return own(value)
+
+    cuts = partition.block_cuts(_functional(assigned))
+    assert len(cuts) == 3 and partition.block_cuts(_functional(complex_numbers)) == []
+
+
+def _chained(count):
+    def body(value):
+        for _ in range(count):
+            value = layers.Dense(8, "tanh")(value)
+        return value
+
+    return body
+
+
 def test_what_is_no_run_of_equal_blocks():
     def of_functions(value):
         for number in range(3):

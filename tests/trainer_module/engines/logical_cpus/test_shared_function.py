@@ -34,6 +34,7 @@ def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement.O
         (WIDE, "sharded:mlp"),
         ({**WIDE, **REMAT}, "sharded:mlp"),
         rare({**GRID, "precision": "mixed_bfloat16"}, "norm"),
+        rare({**GRID, "precision": "mixed_float16"}, "norm"),
         rare({**STAGES, **REMAT}, "norm"),
         rare({**GRID, **REMAT}, "drop"),
         rare({**GRID, **REMAT, "microbatch_schedule": "gpipe"}, "drop"),
@@ -124,6 +125,7 @@ def test_a_call_has_few_edges():
         # And the last block, after which nothing needs the mask.
         ({**GRID, "precision": "float64"}, {"model": "masked"}, 4),
         rare({**GRID, **REMAT, "precision": "float64"}, {"model": "masked"}, None),
+        rare({**GRID, "precision": "mixed_bfloat16"}, {"model": "masked"}, 4),
         # Two cuts are in the middle of blocks.
         rare({**STAGES, "microbatches": 1, "precision": "float64"}, {}, 5),
         rare({**GRID, **REMAT, "precision": "float64"}, {}, None),
