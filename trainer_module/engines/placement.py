@@ -128,10 +128,11 @@ def check_stage_replicas(
     for op in ops:
         if not (matches := _STAGE_REPLICA.findall(op.name)):
             continue
-        replica, stage, shard, part = matches[-1]  # that of the op, in a function of the first one
+        # Of an op in a function, the first match is of the pass that calls it.
+        replica, stage, shard, _ = matches[-1]
+        part = matches[0][-1]
         place = int(replica), int(stage), int(shard or 0)
-        is_backward = GRADIENT in op.name or matches[0][-1] == schedule.BACKWARD
-        seen[place].add(schedule.BACKWARD if is_backward else part)
+        seen[place].add(schedule.BACKWARD if GRADIENT in op.name else part)
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
         planned = {devices[place]}
