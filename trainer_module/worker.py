@@ -21,10 +21,9 @@ import pathlib
 import sys
 import traceback
 
-from stagecraft.common import errors
+from stagecraft.common import collection, errors
 from stagecraft.common.errors import LIMIT, TransientError, UserError, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, launcher, preemption, rendezvous
-from stagecraft.trainer_module.processes.imports import fast_imports
 from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 
@@ -63,7 +62,7 @@ def _run(text: str) -> None:
 
     task = TrainingTask.parsed(text)
     cluster.adopt_job(task.settings)
-    with fast_imports():
+    with collection.paused(freeze=True):
         run_fn = task.function()
     run_fn(task.arguments)
 

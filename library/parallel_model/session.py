@@ -26,6 +26,7 @@ from keras.src import backend
 from tensorflow.python.eager import record
 
 from stagecraft import copies, process_state
+from stagecraft.common import collection
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.parallel_model import (
     draws,
@@ -383,6 +384,12 @@ class Session:
 
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
+        if self._batches[training]:
+            return self._examined_when_due(own, training, iterator)
+        with collection.paused():  # TensorFlow traces the step
+            return self._examined_when_due(own, training, iterator)
+
+    def _examined_when_due(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         if self._batches[training] == 0:
             example = getattr(iterator, "element_spec", None)
             if example is None:

@@ -19,12 +19,12 @@ import threading
 import time
 from typing import Any
 
+from stagecraft.common import collection
 from stagecraft.pipeline import beam, redacted_log
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import CREATE_PIPELINE, SCRATCH, RunSpec
 from stagecraft.pipeline.settings import changes_as_yaml
-from stagecraft.trainer_module.processes.imports import fast_imports
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _run(spec: RunSpec, end: dict[str, Any]) -> None:
-    with fast_imports():
+    with collection.paused(freeze=True):
         import absl.logging
         from tfx.orchestration.pipeline import RunOptions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.common import collection
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
@@ -143,11 +143,13 @@ class Engine(abc.ABC):
         """Takes ``steps`` global batches, or fewer if a phase ends before."""
         number = patterns.number_at(self._phases, self.step)
         # Another value of a Python argument is another trace.
-        train = functools.partial(self._train_graph, batches, tf.constant(steps, tf.int64), number)
+        arguments = batches, tf.constant(steps, tf.int64), number
         if number in self._placement_checked:
-            return train()
+            return self._train_graph(*arguments)
         with placement.recording() as ops, self._compiling():
-            result = train()
+            with collection.paused():
+                self._train_graph.get_concrete_function(*arguments)
+            result = self._train_graph(*arguments)
         self._check_placement(ops)
         self._placement_checked.add(number)
         return result

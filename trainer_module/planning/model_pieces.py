@@ -7,17 +7,16 @@ but give no seconds, and ignore copies between devices.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 
+from stagecraft.common import collection
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import costs, model_graph
 from stagecraft.trainer_module.models.costs import StageCost, Times
@@ -92,7 +91,7 @@ def prepare(
     chosen = partition.named_cuts(model, parts, named) if named else []
     *few, last = partition.all_cuts(model, parts, chosen, parallel.virtual_stages)
     for names in [*(names for names in few if len(names) + 1 >= max(2, parts)), last]:
-        with _without_collection():
+        with collection.paused():
             pieces = partition.split(model, names)
         if names is last:
             break
@@ -180,21 +179,6 @@ def _measured(
 def _examples(settings: TrainingSettings) -> int:
     """Of a microbatch that is measured."""
     return settings.train.batch_size // settings.parallel.parts
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """In the block, Python looks for no garbage: for many objects of which all stay.
-
-    To make the pieces of a deep model takes 1.6 times as long otherwise.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _with_shards(

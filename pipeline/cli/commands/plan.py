@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from stagecraft.common import collection
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import columns
 from stagecraft.pipeline.cli import options
@@ -19,7 +20,6 @@ from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, Cluster, parse_cluster
 from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.planning.target import Target
-from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     import keras
@@ -182,7 +182,7 @@ def _plan(
     target.check(settings.parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
-    with fast_imports():
+    with collection.paused(freeze=True):
         from stagecraft.pipeline.checks import preflight
         from stagecraft.pipeline.cli.terminal.run_view import progress_bar
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from stagecraft.common import collection
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.trainer_module.processes.imports import fast_imports
 
 
 @click.command(cls=Command, short_help="Roll a served model back to an earlier version.")
@@ -91,7 +91,7 @@ def push(
             )
     else:
         directory = layout.serving(pathlib.Path(), directory)
-    with fast_imports():  # of TensorFlow
+    with collection.paused(freeze=True):  # of TensorFlow
         from stagecraft.components.pusher import rollback
 
     done = rollback.roll_back(directory, reason, to)

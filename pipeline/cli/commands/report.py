@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stagecraft.common import collection
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.trainer_module.processes.imports import fast_imports
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.history import runs
@@ -49,7 +49,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     from stagecraft.pipeline.history import runs
 
     recorded = runs.find(run)
-    with fast_imports():  # of TensorFlow
+    with collection.paused(freeze=True):  # of TensorFlow
         from stagecraft.components.report.pages import page, quality_text
         from stagecraft.pipeline.history.report import report_data
         from stagecraft.pipeline.local.layout import OutputError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import gc
 import sys
 
 import keras
@@ -236,6 +237,21 @@ def test_none_in_a_batch():
 
     check(train, STAGES)
     check(train, sc.Parallel(strategy="mirrored", replicas=2))
+
+
+def test_no_garbage_collection_while_a_step_is_traced():
+    collects = []
+
+    class Watching(layers.Layer):
+        def call(self, inputs):
+            collects.append(gc.isenabled())
+            return inputs
+
+    model = keras.Sequential([keras.Input(X.shape[1:]), Watching(), layers.Dense(3)])
+    compiled(model, "sgd")
+    collects.clear()
+    sc.parallelize(model, sc.Parallel(strategy="mirrored", replicas=2)).fit(X, Y, verbose=0)
+    assert collects and not any(collects) and gc.isenabled()
 
 
 @pytest.fixture

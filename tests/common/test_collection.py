@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from stagecraft.trainer_module.processes.imports import fast_imports
+from stagecraft.common import collection
 
 
 class Node:
@@ -21,7 +21,7 @@ def thawed():
 
 def test_no_collection_in_the_block_and_none_of_its_objects_after_it():
     before = gc.get_freeze_count()
-    with fast_imports():
+    with collection.paused(freeze=True):
         assert not gc.isenabled()
         made = [Node() for _ in range(1000)]
     assert gc.isenabled()
@@ -29,7 +29,7 @@ def test_no_collection_in_the_block_and_none_of_its_objects_after_it():
 
 
 def test_later_garbage_is_collected():
-    with fast_imports():
+    with collection.paused(freeze=True):
         pass
     node = Node()
     reference = weakref.ref(node)
@@ -39,7 +39,7 @@ def test_later_garbage_is_collected():
 
 
 def test_an_error_ends_the_block_as_well():
-    with pytest.raises(ImportError), fast_imports():
+    with pytest.raises(ImportError), collection.paused(freeze=True):
         raise ImportError
     assert gc.isenabled()
 
@@ -48,13 +48,13 @@ def test_a_collector_that_is_off_stays_off_and_blocks_nest():
     gc.disable()
     try:
         frozen = gc.get_freeze_count()
-        with fast_imports(), fast_imports():
+        with collection.paused(freeze=True), collection.paused(freeze=True):
             pass
         assert not gc.isenabled() and gc.get_freeze_count() == frozen
     finally:
         gc.enable()
-    with fast_imports():
-        with fast_imports():
+    with collection.paused(freeze=True):
+        with collection.paused(freeze=True):
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
