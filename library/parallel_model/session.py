@@ -385,17 +385,16 @@ class Session:
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
         if self._batches[training]:
-            return self._examined_when_due(own, training, iterator)
+            return self._stepped(own, training, iterator)
         with collection.paused():  # TensorFlow traces the step
-            return self._examined_when_due(own, training, iterator)
-
-    def _examined_when_due(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
-        if self._batches[training] == 0:
             example = getattr(iterator, "element_spec", None)
             if example is None:
                 example = next(iterator)
                 iterator = itertools.chain([example], iterator)
             self._build("train_step" if training else "test_step", example)
+            return self._stepped(own, training, iterator)
+
+    def _stepped(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         if self.parallel.parts == 1 or self.model.steps_per_execution != 1:
             number = self._batches[training]
             if self.parallel.parts == 1 or number not in _EXAMINED:

@@ -119,6 +119,7 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
         if _is_known(segment):
             first = segment.equal.first
             segment.summed, segment.assigned = first.summed, first.assigned
+            _check_tied(segment, tied)
 
 
 def _is_known(segment: Segment) -> bool:
@@ -157,7 +158,7 @@ def _whole(
     called = segment.call(values, inputs, tf.constant(0, tf.int64), rows)
     segment.assigned |= called.changed.keys()
     _check_foreign(segment, called)
-    _check_tied(segment, called, tied)
+    _check_tied(segment, tied)
     return called.outputs
 
 
@@ -180,7 +181,7 @@ def _divided(
     probed = probe(segment, values, one, other, exempt)
     segment.assigned |= probed.both.changed.keys()
     _check_foreign(segment, probed.both)
-    _check_tied(segment, probed.both, tied)
+    _check_tied(segment, tied)
     if probed.mixing:
         raise ModelRefusedError(
             f"{probed.mixing}",
@@ -273,9 +274,9 @@ def _check_foreign(segment: Segment, called: Called) -> None:
         )
 
 
-def _check_tied(segment: Segment, called: Called, tied: Collection[int]) -> None:
+def _check_tied(segment: Segment, tied: Collection[int]) -> None:
     """Raises if a layer assigns a variable that other segments read as it was before the step."""
-    for variable in (segment.variables[index] for index in called.changed):
+    for variable in (segment.variables[index] for index in sorted(segment.assigned)):
         if id(variable) in tied:
             raise ModelRefusedError(
                 f"the variable {variable.path!r}",

@@ -63,18 +63,18 @@ class Several(Column):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """That of :attr:`of`, too."""
+        """The code of the column and of its values' kind."""
         return (*super().code, *self.kind.code)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Those of :attr:`of`."""
+        """The files of the values' kind."""
         return self.kind.files
 
     def mismatches(
         self, name: str, observed: Mapping[str, Observed], train: str
     ) -> Iterable[Mismatch]:
-        """Those of :attr:`of`."""
+        """The mismatches of the values' kind."""
         source, inner = self.source or name, f"{name}.of"
         if source in observed:
             found = observed[source] if self.separator is None else Observed("BYTES")
@@ -82,7 +82,7 @@ class Several(Column):
                 yield each._replace(feature=source)
 
     def value_checks(self, name: str) -> Iterable[ValueCheck]:
-        """Those of each value, and that parts of a text are numbers."""
+        """The checks of each value, and one that parts of a text are numbers."""
         source = self.source or name
         inner = [each._replace(feature=source) for each in self.kind.value_checks(f"{name}.of")]
         if self.separator is None:
@@ -217,7 +217,7 @@ class Sequence(Several):
             raise SettingError("task.args: keep", self.keep, "is unknown", " or ".join(KEEP))
 
     def inputs(self, name: str) -> Mapping[str, int | None]:
-        """Those of :attr:`of`."""
+        """The inputs of the values' kind."""
         return self.kind.inputs(name)
 
     def lengths(self, name: str) -> Mapping[str, int]:

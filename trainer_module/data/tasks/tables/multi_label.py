@@ -118,12 +118,12 @@ class MultiLabel(Table):
 
     @property
     def list_features(self) -> Sequence[str]:  # type: ignore[override]
-        """Those of the columns, and the label."""
+        """The list features of the columns, and the label."""
         is_list = not self._indicators and not self._list.takes_gaps
         return [*super().list_features, *([self.label] if is_list and self.label else [])]
 
     def value_checks(self) -> Sequence[ValueCheck]:
-        """Those of the columns, and that each label is in the vocabulary, or is 0 or 1."""
+        """The checks of the columns, and that each label is in the vocabulary, or is 0 or 1."""
         found = [*super().value_checks()]
         known = ["0", "1"] if self._indicators else ["", *self.label_vocabulary]
 

@@ -335,7 +335,7 @@ class Table(Task):
         )
 
     def value_checks(self) -> Sequence[ValueCheck]:
-        """Those of the columns."""
+        """The value checks of the columns."""
         return [c for name, each in self.columns.items() for c in each.value_checks(name)]
 
     def parse_request(self, examples: Any, raw_spec: Mapping[str, Any]) -> Mapping[str, Any]:
