@@ -81,7 +81,7 @@ lint: setup types  ## run ruff, mypy and hadolint, as CI does
 
 types: setup  ## run mypy
 	@rm -rf .mypy_path && mkdir -p .mypy_path/stagecraft
-	@ln -s $(abspath library/* common schemas trainer_module components pipeline) .mypy_path/stagecraft
+	@ln -s $(abspath library/* common schemas trainer_module components pipeline contrib) .mypy_path/stagecraft
 	$(BIN)/mypy
 
 format: setup  ## fix what ruff can fix, and format

@@ -19,9 +19,10 @@ import sys
 from absl import logging
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline import configs, tfx_command
+from stagecraft.contrib import tfx_command
+from stagecraft.contrib.vertex import runner
+from stagecraft.pipeline import configs
 from stagecraft.pipeline.kubeflow import compile, document
-from stagecraft.pipeline.vertex import compile as vertex
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
     try:
         engine = tfx_command.engine()
         if engine == "vertex":
-            vertex.compile_pipeline(configs.SETTINGS)
+            runner.compile_pipeline(configs.SETTINGS)
         else:
             output = pathlib.Path(f"{configs.PIPELINE_NAME}.yaml")
             if engine is None:  # else the command says where to

@@ -13,22 +13,16 @@ from stagecraft.common import lazy
 
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate as AnomalyGate
-    from stagecraft.components.base_model import BaseModel as BaseModel
-    from stagecraft.components.baseline import LatestBlessedBaseline as LatestBlessedBaseline
-    from stagecraft.components.evaluator.better_than_constant import (
-        BetterThanConstant as BetterThanConstant,
-    )
-    from stagecraft.components.evaluator.classification import (
+    from stagecraft.components.evaluator.classification_metrics import (
         Accuracy as Accuracy,
+        BetterThanConstant as BetterThanConstant,
         ConfusionMatrix as ConfusionMatrix,
         CrossEntropy as CrossEntropy,
         ExpectedCalibrationError as ExpectedCalibrationError,
+        MostConfidentlyWrong as MostConfidentlyWrong,
         TopAccuracy as TopAccuracy,
     )
     from stagecraft.components.evaluator.component import Evaluator as Evaluator
-    from stagecraft.components.evaluator.misclassified import (
-        MostConfidentlyWrong as MostConfidentlyWrong,
-    )
     from stagecraft.components.evaluator.results import read_evaluation as read_evaluation
     from stagecraft.components.evaluator.task_metric import (
         SampledPredictions as SampledPredictions,
@@ -37,13 +31,13 @@ if typing.TYPE_CHECKING:
     )
     from stagecraft.components.example_gen.component import Cifar10ExampleGen as Cifar10ExampleGen
     from stagecraft.components.example_gen.kinds.avro import AvroExampleGen as AvroExampleGen
+    from stagecraft.components.example_gen.kinds.checked_csv import (
+        PackagedCsvExampleGen as PackagedCsvExampleGen,
+    )
     from stagecraft.components.example_gen.kinds.image_folder import (
         ImageFolderExampleGen as ImageFolderExampleGen,
     )
     from stagecraft.components.example_gen.kinds.masks import MaskExampleGen as MaskExampleGen
-    from stagecraft.components.example_gen.kinds.packaged_csv import (
-        PackagedCsvExampleGen as PackagedCsvExampleGen,
-    )
     from stagecraft.components.example_gen.kinds.parquet import (
         ParquetExampleGen as ParquetExampleGen,
     )
@@ -59,15 +53,19 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.import_transform_graph import (
         ImportTransformGraph as ImportTransformGraph,
     )
-    from stagecraft.components.last_statistics import LastStatistics as LastStatistics
     from stagecraft.components.parity_gate.component import ParityGate as ParityGate
     from stagecraft.components.pusher.component import Pusher as Pusher
     from stagecraft.components.report.component import TrainingReport as TrainingReport
+    from stagecraft.components.resolvers import (
+        BaseModel as BaseModel,
+        LastStatistics as LastStatistics,
+        LatestBlessedBaseline as LatestBlessedBaseline,
+        SpanWindow as SpanWindow,
+    )
     from stagecraft.components.trainer.component import Trainer as Trainer
-    from stagecraft.components.window import SpanWindow as SpanWindow
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation as Evaluation
     from stagecraft.trainer_module.data import input_data as input_data
-    from stagecraft.trainer_module.models.registry import build as build_model
+    from stagecraft.trainer_module.models.build_model import build as build_model
     from stagecraft.trainer_module.preprocessing import preprocessing_fn as preprocessing_fn
     from stagecraft.trainer_module.run_fn import run_fn as run_fn
     from stagecraft.trainer_module.training import export as export, record as record

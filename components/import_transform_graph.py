@@ -80,8 +80,8 @@ class Executor(base_executor.BaseExecutor):
         import tensorflow_transform as tft
         from tensorflow_transform.tf_metadata import schema_utils
 
-        from stagecraft.trainer_module.data import labels
-        from stagecraft.trainer_module.models.initial_weights import meaning
+        from stagecraft.trainer_module.data import schema_reader
+        from stagecraft.trainer_module.models.initial_weights import transform_graph_match
 
         path = exec_properties["graph"]
         folder = find(path)
@@ -90,7 +90,7 @@ class Executor(base_executor.BaseExecutor):
             raise TransformGraphError(path, problem, "the folder as it was, or run again")
         graph = tft.TFTransformOutput(str(folder))
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
-        schema: schema_pb2.Schema = labels.read(os.path.join(schema_folder, FILE_NAME))
+        schema: schema_pb2.Schema = schema_reader.read(os.path.join(schema_folder, FILE_NAME))
         given = schema_utils.schema_as_feature_spec(schema).feature_spec
         for name, spec in graph.raw_feature_spec().items():
             if name not in given:
@@ -106,7 +106,7 @@ class Executor(base_executor.BaseExecutor):
                 continue
             raise TransformGraphError(path, problem, "the graph of such data", name)
         target = artifact_utils.get_single_uri(output_dict["transform_graph"])
-        meaning.copy(str(folder), target)
+        transform_graph_match.copy(str(folder), target)
 
 
 class ImportTransformGraphSpec(component_spec.ComponentSpec):

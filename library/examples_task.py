@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stagecraft import given
+from stagecraft import named_objects
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.metric import Metric
@@ -119,12 +119,14 @@ class ExamplesTask(Task):
         return known
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments that identify the task, for :mod:`stagecraft.given`; not a graph's place."""
+        """Arguments that identify the task, for :mod:`stagecraft.named_objects`."""
         loss = self.loss
         return {
             "label": self.label,
             "features": self._features,
-            "loss": loss if loss is None or isinstance(loss, str) else given.put("loss", loss),
+            "loss": loss
+            if loss is None or isinstance(loss, str)
+            else named_objects.put("loss", loss),
             "metrics": [metric.name for metric in self._metrics],
             "monitor": self.monitor,
             "weight": self.weight,

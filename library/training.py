@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stagecraft import given
+from stagecraft import named_objects
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.settings import readable
 from stagecraft.examples_task import ExamplesTask
@@ -32,13 +32,13 @@ class Arguments:
     flat: dict[str, Any]
     """``TrainingSettings.flat()``, or a part of it."""
     given: list[str] = dataclasses.field(default_factory=list)
-    """Names from :mod:`stagecraft.given`, for other processes."""
+    """Names from :mod:`stagecraft.named_objects`, for other processes."""
 
     def put(self, setting: str, value: Any) -> None:
         """Sets a flat setting to the name of an object; a name stays as it is."""
         if not isinstance(value, str):
             role = setting.removeprefix("train_").removesuffix("_name")
-            value = given.put(role, value)
+            value = named_objects.put(role, value)
             self.given.append(value)
         self.flat[setting] = value
 
@@ -139,9 +139,9 @@ def write(folder: str | os.PathLike[str], schema_path: str) -> str:
     from tensorflow_transform import TFTransformOutput, impl_helper
     from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
 
-    from stagecraft.trainer_module.data import labels
+    from stagecraft.trainer_module.data import schema_reader
 
-    schema = labels.read(schema_path)
+    schema = schema_reader.read(schema_path)
     specs = schema_utils.schema_as_feature_spec(schema).feature_spec
     if not specs:
         raise UserError(f"{schema_path}: has no features", file=schema_path)
@@ -302,7 +302,7 @@ def run_apart(prepared: Prepared) -> None:
     fn_args = prepared.fn_args
     with tempfile.TemporaryDirectory() as folder:
         packed = pathlib.Path(folder, "given")
-        packed.write_bytes(given.pack(prepared.given))
+        packed.write_bytes(named_objects.pack(prepared.given))
         fn_args.custom_config |= {_GIVEN: str(packed)}
         launcher.run_local(
             TrainingTask(f"{__name__}.{run_given.__name__}", fn_args),
@@ -315,7 +315,7 @@ def run_given(fn_args: Any) -> None:
     """The ``run_fn`` of processes that :func:`train` starts."""
     from stagecraft.trainer_module.run_fn import run_fn
 
-    given.unpack(pathlib.Path(fn_args.custom_config[_GIVEN]).read_bytes())
+    named_objects.unpack(pathlib.Path(fn_args.custom_config[_GIVEN]).read_bytes())
     run_fn(fn_args)
 
 

@@ -11,6 +11,11 @@ import typing
 from stagecraft.common import lazy
 
 if typing.TYPE_CHECKING:
+    from stagecraft.contrib.tfx_command import engine as tfx_engine
+    from stagecraft.contrib.vertex.runner import (
+        VertexRunner as VertexRunner,
+        compile_pipeline as compile_for_vertex,
+    )
     from stagecraft.pipeline.beam import beam_args as beam_args
     from stagecraft.pipeline.checks.model_arguments import find as model_arguments
     from stagecraft.pipeline.checks.preflight import check as check_model
@@ -35,11 +40,8 @@ if typing.TYPE_CHECKING:
         PipelineSettings as PipelineSettings,
         load as load_settings,
     )
-    from stagecraft.pipeline.tfx_command import engine as tfx_engine
-    from stagecraft.pipeline.vertex.compile import compile_pipeline as compile_for_vertex
-    from stagecraft.pipeline.vertex.runner import VertexRunner as VertexRunner
     from stagecraft.schemas import features as features
-    from stagecraft.trainer_module.parallel.topology import configure_devices as configure_devices
+    from stagecraft.trainer_module.parallel.devices import configure_devices as configure_devices
     from stagecraft.trainer_module.settings import (
         TrainingSettings as TrainingSettings,
         TrainSettings as TrainSettings,

@@ -8,7 +8,7 @@ from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas.missing_features import MissingFeatureError
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.settings import TaskSettings
 
 
@@ -22,7 +22,7 @@ def eval_config(
     """
     if schema_path and settings.slices:
         try:
-            labels.check_features(schema_path, settings.slices)
+            schema_reader.check_features(schema_path, settings.slices)
         except MissingFeatureError as error:
             raise SettingError(
                 "evaluate.slices",

@@ -33,8 +33,7 @@ from stagecraft.components import (
     SpanWindow,
     Trainer,
     TrainingReport,
-    base_model,
-    last_statistics,
+    resolvers,
 )
 from stagecraft.components.anomaly_gate.drift import Limits
 from stagecraft.components.pusher import owner
@@ -46,7 +45,7 @@ from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.local.nodes import WINDOW
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 
 
 class Places(NamedTuple):
@@ -112,7 +111,7 @@ def create_pipeline(
     return assemble(settings, places, hooks=hooks)
 
 
-@registry.files_shared()
+@build_model.files_shared()
 def assemble(
     settings: PipelineSettings,
     places: Places,
@@ -160,7 +159,7 @@ def assemble(
     if settings.drift.looks_back:
         last = Resolver(
             strategy_class=LastStatistics,
-            config={"choice": last_statistics.CHOICE},
+            config={"choice": resolvers.STATISTICS},
             statistics=statistics_gen.outputs["statistics"],
             earlier=Channel(type=standard_artifacts.ExampleStatistics),
             anomalies=Channel(type=standard_artifacts.ExampleAnomalies),
@@ -217,7 +216,7 @@ def assemble(
             strategy_class=BaseModel,
             config={"choice": choice},
             examples=training_examples,
-            **base_model.channels(choice),
+            **resolvers.base_model_channels(choice),
         ).with_id("BaseModel")
         earlier["base_model"] = nodes.add(resolver).outputs["model"]
     trainer = nodes.add(

@@ -11,7 +11,6 @@ from stagecraft.pipeline import pipeline
 from stagecraft.pipeline.kubeflow import compile as kubeflow
 from stagecraft.pipeline.pipeline import Add, Hooks, Replace
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.pipeline.vertex import compile as vertex
 
 Engine = Literal["local", "kubeflow", "vertex"]
 
@@ -43,7 +42,9 @@ def create_pipeline(
     if engine == "kubeflow":
         return kubeflow.create_pipeline(settings, hooks=hooks)
     if engine == "vertex":
-        return vertex.create_pipeline(settings, hooks)
+        from stagecraft.contrib.vertex import runner
+
+        return runner.create_pipeline(settings, hooks)
     if output is None:
         raise TypeError("create_pipeline() needs output, a folder, for the engine 'local'")
     return pipeline.create_pipeline(settings, output, hooks)

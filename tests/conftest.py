@@ -38,7 +38,7 @@ LONGEST = (
     "pipeline/kubeflow/test_pipelines_of_users.py",
     "components/kubernetes/cluster/test_kinds.py",
     "components/kubernetes/cluster/test_evictions.py",
-    "pipeline/tfx_command/test_long_form.py",
+    "contrib/tfx_command/test_long_form.py",
     "components/kubernetes/cluster/test_failures.py",
     "benchmarks/test_smoke.py",
     "benchmarks/test_sitting.py",

@@ -29,7 +29,15 @@ from stagecraft.common import lazy
 from stagecraft.pipeline.cli.project import writing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("library", "common", "schemas", "trainer_module", "components", "pipeline")
+FOLDERS = (
+    "library",
+    "common",
+    "schemas",
+    "trainer_module",
+    "components",
+    "pipeline",
+    "contrib",
+)
 TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 LOCKS = ("requirements.lock", "requirements-gpu.lock")
 

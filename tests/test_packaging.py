@@ -28,7 +28,15 @@ else:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_PROJECT = ROOT / "tests" / "other_project"
 TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
-FOLDERS = ("library", "common", "schemas", "trainer_module", "components", "pipeline")
+FOLDERS = (
+    "library",
+    "common",
+    "schemas",
+    "trainer_module",
+    "components",
+    "pipeline",
+    "contrib",
+)
 
 
 def within(path: pathlib.Path) -> pathlib.Path:

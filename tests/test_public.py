@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from stagecraft.common.registry import Registry
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.trainer_module import registries
 

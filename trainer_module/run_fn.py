@@ -16,9 +16,10 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
-from stagecraft.trainer_module.models.initial_weights import meaning, source
+from stagecraft.trainer_module.models.initial_weights import source, transform_graph_match
 from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.search import automatic
@@ -97,7 +98,7 @@ def run_fn(fn_args: Any) -> None:
         if train.warm_start and train.warm_start.optimizer_state:
             context.continue_from(train.initial_weights, engine)
         if chief:
-            meaning.keep(context.transform, context.checkpoints)
+            transform_graph_match.keep(context.transform, context.checkpoints)
         loop = Loop(
             engine,
             checkpoints,
@@ -181,7 +182,7 @@ def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolv
     """The settings with a topology for ``auto``: that of the checkpoints, or the fastest."""
     if not capabilities(settings.parallel.strategy).resolves:
         return automatic.Resolved(settings, None)
-    topology.configure_devices(settings.parallel)
+    configure_devices(settings.parallel)
     context = TrainingContext(fn_args, fitted(fn_args, settings))
     checkpoints = Checkpoints(context.checkpoints, writes=False)
     earlier = checkpoints.continued(settings.flat(), context.total)

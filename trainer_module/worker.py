@@ -21,7 +21,7 @@ import pathlib
 import sys
 import traceback
 
-from stagecraft.common import collection, errors
+from stagecraft.common import errors, garbage_collection
 from stagecraft.common.errors import LIMIT, TransientError, UserError, cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, launcher, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
@@ -62,7 +62,7 @@ def _run(text: str) -> None:
 
     task = TrainingTask.parsed(text)
     cluster.adopt_job(task.settings)
-    with collection.paused(freeze=True):
+    with garbage_collection.paused(freeze=True):
         run_fn = task.function()
     run_fn(task.arguments)
 

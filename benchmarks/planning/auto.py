@@ -48,6 +48,7 @@ from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.costs import Times, stage_costs
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
@@ -127,7 +128,7 @@ def main() -> None:
     devices = [REAL_DEVICES] if args.here else args.devices or list(DEVICES)
     tf.config.threading.set_inter_op_parallelism_threads(REAL_DEVICES if args.here else THREADS)
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    topology.configure_devices(ParallelSettings(strategy="grid", virtual_devices=max(devices)))
+    configure_devices(ParallelSettings(strategy="grid", virtual_devices=max(devices)))
     print(f"{versions()}; medians of {args.rounds} rounds")
     print(
         "model     devices  tried  chosen             ms  best               ms  chosen/best  error"

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from common import engine_for, figures, noise, timed, versions
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.settings import TrainingSettings
 
 UNDISTURBED = 7

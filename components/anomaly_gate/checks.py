@@ -17,7 +17,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components.feature_statistics import common, name_of, nan_values, present
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.data.tasks import mismatches
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
 
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     low: int | None  # minimum of the value, the length in bytes, or the code; None: unbounded
     high: int | None
     expected: str
-    picture: labels.Picture | None = None
+    picture: schema_reader.Picture | None = None
     """Encoded, whose values are the codes of their sizes; None: others."""
 
     def shown(self, value: int) -> str:
@@ -68,7 +68,7 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
     known = {feature.name: feature for feature in schema.feature}
     made = []
     if features.IMAGE in known:
-        picture = labels.picture_of(schema)
+        picture = schema_reader.picture_of(schema)
         made.append(_picture_rule(features.IMAGE, picture))
         if features.MASK in known:
             mask = picture._replace(shape=(*picture.shape[:2], 1))
@@ -86,7 +86,7 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
     return made
 
 
-def _picture_rule(name: str, picture: labels.Picture) -> Rule:
+def _picture_rule(name: str, picture: schema_reader.Picture) -> Rule:
     height, width, channels = picture.shape
     if picture.encoded:
         kind = "a grey PNG of 8 bits" if name == features.MASK else "a JPEG, PNG, BMP or GIF"

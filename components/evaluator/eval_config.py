@@ -12,7 +12,7 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     AT_THRESHOLDS,
-    BETTER_THAN_CONSTANT as BETTER,
+    BETTER_THAN_CONSTANT,
     CALIBRATION_ERROR,
     ENOUGH,
     EXAMPLE_COUNT,
@@ -28,9 +28,7 @@ from stagecraft.components.evaluator.evaluation import (
 )
 from stagecraft.trainer_module.settings import TaskSettings
 
-CLASSIFICATION = "stagecraft.components.evaluator.classification"
-MISCLASSIFIED = "stagecraft.components.evaluator.misclassified"
-BETTER_THAN_CONSTANT = "stagecraft.components.evaluator.better_than_constant"
+CLASSIFICATION_METRICS = "stagecraft.components.evaluator.classification_metrics"
 TASK_METRIC = "stagecraft.components.evaluator.task_metric"
 
 _SLACK = 1e-9  # an equal value is enough
@@ -109,7 +107,7 @@ def make_eval_config(
 def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
     of_table = [
         config_pb2.MetricConfig(
-            class_name=class_name, module=CLASSIFICATION, config=f'"name": "{name}"'
+            class_name=class_name, module=CLASSIFICATION_METRICS, config=f'"name": "{name}"'
         )
         for class_name, name in (
             ("Accuracy", ACCURACY),
@@ -122,13 +120,13 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
         *of_table[:1],
         config_pb2.MetricConfig(
             class_name="BetterThanConstant",
-            module=BETTER_THAN_CONSTANT,
+            module=CLASSIFICATION_METRICS,
             per_slice_thresholds=_enough(better_than_constant),
         ),
         *of_table[1:],
-        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
+        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=CLASSIFICATION_METRICS),
         config_pb2.MetricConfig(class_name="ExampleCount"),
-        config_pb2.MetricConfig(class_name="ConfusionMatrix", module=CLASSIFICATION),
+        config_pb2.MetricConfig(class_name="ConfusionMatrix", module=CLASSIFICATION_METRICS),
     ]
 
 
@@ -138,7 +136,7 @@ def _of_task(task: TaskSettings, better_than_constant: bool) -> list[config_pb2.
     compared = config_pb2.MetricConfig(
         class_name="TaskBetterThanConstant",
         module=TASK_METRIC,
-        config=f'"name": "{BETTER}", "task": {arguments}',
+        config=f'"name": "{BETTER_THAN_CONSTANT}", "task": {arguments}',
         per_slice_thresholds=_enough(better_than_constant),
     )
     return [

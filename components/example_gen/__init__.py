@@ -1,1 +1,1 @@
-"""Cifar10ExampleGen: converts CIFAR archives, or a generated sample, to tf.Examples in shards."""
+"""ExampleGens for the sources of ``data:``, and spans; ``kinds/`` has one per form of data."""

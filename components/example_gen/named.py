@@ -1,32 +1,45 @@
-"""Makes the ExampleGen that settings name, with arguments of YAML."""
+"""Makes the ExampleGen that settings name, with arguments of YAML.
+
+A file-based ExampleGen of TFX whose pattern has spans gets a driver of its own.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
 import pkgutil
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from tfx.components import CsvExampleGen, ImportExampleGen
+from tfx.components.example_gen import driver as tfx_driver, utils
 from tfx.components.example_gen.driver import FileBasedDriver
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
+from tfx.orchestration.portable import data_types
 from tfx.proto import example_gen_pb2, range_config_pb2
+from tfx.proto.orchestration import driver_output_pb2
+from tfx.types import standard_component_specs as specs
+from tfx.utils import proto_utils
 
 from stagecraft.common.errors import SettingError, nearest, said
-from stagecraft.components.example_gen import file_driver, spans
+from stagecraft.components.example_gen import driver, spans
+from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.kinds import avro, checked_csv, parquet, sequences
 from stagecraft.components.example_gen.kinds.columns import ARGUMENTS
 from stagecraft.components.example_gen.sample import fingerprint
+from stagecraft.components.example_gen.spans import Span
 
 CLASS = "data.example_gen"
 
 _EXECUTOR, _CONFIG = "custom_executor_spec", "custom_config"
+
 _TFX_EXECUTORS = "tfx.components.example_gen.custom_executors."
+
 _LOSSY = {
     f"{_TFX_EXECUTORS}parquet_executor": parquet.ParquetExecutor,
     f"{_TFX_EXECUTORS}avro_executor": avro.AvroExecutor,
@@ -40,6 +53,73 @@ _ENUMS = {
     "output_data_format": example_gen_pb2.PayloadFormat,
     "output_file_format": example_gen_pb2.FileFormat,
 }
+
+
+class FileDriver(tfx_driver.FileBasedDriver):
+    """Finds the span, and leaves the rest to TFX's driver.
+
+    Unlike TFX's driver, it takes spans in ``input_base``, too: the pattern of a folder, to which
+    the patterns of the splits belong, or of the files of the only split. It names the spans that
+    exist if one is missing, ignores other names, and takes numbers with zeros before them. How the
+    span was chosen is no part of the cache key.
+    """
+
+    _span: Span
+    _series: str
+
+    def resolve_exec_properties(
+        self, exec_properties: dict[str, Any], *info: Any, **more: Any
+    ) -> dict[str, Any]:
+        """See TFX's class."""
+        self._series = spans.series(exec_properties)
+        config = example_gen_pb2.Input()
+        proto_utils.json_to_proto(exec_properties[specs.INPUT_CONFIG_KEY], config)
+        wanted = str(exec_properties.get(specs.RANGE_CONFIG_KEY) or spans.LATEST)
+        folder = str(exec_properties[specs.INPUT_BASE_KEY])
+        patterns = [posixpath.join(folder, split.pattern) for split in config.splits]
+        if spans.has(folder):
+            patterns = in_source(folder, [split.pattern for split in config.splits], wanted)
+        self._span = found = spans.find(patterns, wanted)
+        base = spans.base(folder) if spans.has(folder) else folder
+        for split, pattern in zip(config.splits, found.patterns, strict=True):
+            split.pattern = pattern.removeprefix(posixpath.join(base, ""))
+        exec_properties |= {
+            specs.INPUT_BASE_KEY: base or ".",
+            specs.INPUT_CONFIG_KEY: proto_utils.proto_to_json(config),
+            specs.RANGE_CONFIG_KEY: "",
+        }
+        result: dict[str, Any] = super().resolve_exec_properties(exec_properties, *info, **more)
+        result |= {
+            utils.SPAN_PROPERTY_NAME: found.number,
+            utils.VERSION_PROPERTY_NAME: found.version,
+        }
+        return result
+
+    def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
+        """See TFX's class."""
+        result: driver_output_pb2.DriverOutput = super().run(execution_info)
+        for examples in result.output_artifacts[specs.EXAMPLES_KEY].artifacts:
+            driver.describe(examples, self._span, self._series)
+        return result
+
+
+def in_source(source: str, patterns: list[str], wanted: str = spans.LATEST) -> list[str]:
+    """The patterns of files of splits, of a source with spans.
+
+    Args:
+        source: pattern of a folder or of files.
+        patterns: of the splits, in the folder.
+
+    Raises:
+        SettingError: the source names files, but there are several splits.
+        MissingSpanError: there is no such span.
+    """
+    if all(map(files.is_folder, spans.find([source], wanted).paths)):
+        return [posixpath.join(source, pattern) for pattern in patterns]
+    if len(patterns) > 1:
+        use = "the pattern of a folder, to which the patterns of the splits belong"
+        raise SettingError("data.source", source, "names files, but there are several splits", use)
+    return [source]
 
 
 def make(
@@ -96,7 +176,7 @@ def make(
             ARGUMENTS, dict(arguments), f"is refused by {path}: {said(error)}"
         ) from error
     if has_spans and component.driver_class is FileBasedDriver:
-        component.driver_class = file_driver.FileDriver
+        component.driver_class = FileDriver
     if "examples" not in component.outputs:
         raise SettingError(
             CLASS,

@@ -105,7 +105,7 @@ def fingerprints(
     model, initial_weights = settings["train_model"], settings.get("train_initial_weights")
     code = [*code, *registries.code(settings)]
     if isinstance(model, str) and ":" in model:
-        from stagecraft.trainer_module.models import registry  # and Keras
+        from stagecraft.trainer_module.models import build_model  # and Keras
 
         if hub.class_name(model):
             hub.check_class(model)
@@ -117,7 +117,7 @@ def fingerprints(
         given = settings.get("train_model_args")
         given = mapping("train.model_args", given) if isinstance(given, (str, dict)) else {}
         if arguments is not None:
-            files = registry.files_read(model, arguments, task, given)
+            files = build_model.files_read(model, arguments, task, given)
     result = {"code_fingerprint": code_fingerprint(*code, files=files)}
     if isinstance(initial_weights, str) and not names_a_run(initial_weights):
         result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)

@@ -17,9 +17,8 @@ from stagecraft.components.kubernetes.jobs.cluster_job import (
     Permission,
     needs_newer_kubernetes,
 )
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
-from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, PART_OF, JobRequest
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS, Volume
 from stagecraft.components.object_store.folder import is_address
 
 _TESTED = (1, 29)  # the oldest Kubernetes version whose schemas are in the tests

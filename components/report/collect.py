@@ -23,7 +23,7 @@ from stagecraft.common.text import visible
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
-from stagecraft.components.metadata import component_runs, manifest, run_metadata
+from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate import JSON as PARITY
@@ -37,7 +37,7 @@ from stagecraft.components.report.report_data import (
     TaskSummary,
     Training,
 )
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 from stagecraft.trainer_module.training import record
@@ -88,13 +88,13 @@ def collect(
     names: tuple[str, ...] = ()
     schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
     if schema_path and task and task.class_label is not None:
-        names = tuple(map(visible, labels.class_names(schema_path)))
+        names = tuple(map(visible, schema_reader.class_names(schema_path)))
     model = artifacts.get("model")
     found = _asset(path_utils.serving_model_path(model.uri), CLASSES) if model else None
     found = tuple(map(visible, found or ()))
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
-    picture = labels.picture(schema_path) if schema_path else labels.Picture()
+    picture = schema_reader.picture(schema_path) if schema_path else schema_reader.Picture()
     sections = task.report_sections if task else ()
     data, pixels, files = data_summary.read(artifacts, names, trained, ids, sections, picture)
     if data and trained:
@@ -115,7 +115,7 @@ def collect(
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,
         training=trained,
         data=data,
-        components=component_runs.read(run),
+        components=run_metadata.component_runs(run),
         parity=json.loads(parity) if parity else None,
         lineage=[_item(role, artifacts[role]) for role in ROLES if role in artifacts],
         settings=_settings(settings, trained),

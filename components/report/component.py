@@ -56,9 +56,8 @@ class TrainingReport(base_component.BaseComponent):
     """Writes a report about the run, a summary, metrics as Kubeflow shows them, and a model card.
 
     Put it at the end of the pipeline. It never runs the model: all metrics are the Evaluator's. The
-    most confident errors need the metric ``MostConfidentlyWrong``
-    (``stagecraft.components.evaluator.misclassified``). The component also writes the model card
-    next to the pushed model. ::
+    most confident errors need the metric ``MostConfidentlyWrong`` of ``stagecraft.components``. The
+    component also writes the model card next to the pushed model. ::
 
         report = TrainingReport(
             examples=..., schema=..., model=..., model_run=..., evaluation=...,

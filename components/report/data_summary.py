@@ -30,7 +30,7 @@ from stagecraft.components.report.report_data import (
 )
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import example_files
-from stagecraft.trainer_module.data.labels import Picture
+from stagecraft.trainer_module.data.schema_reader import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 STATISTICS = "FeatureStats.pb"

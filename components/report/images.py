@@ -19,7 +19,7 @@ from stagecraft.schemas import features
 from stagecraft.trainer_module import preprocessing
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.augment import augment
-from stagecraft.trainer_module.data.labels import ENCODED_CHANNELS, Picture
+from stagecraft.trainer_module.data.schema_reader import ENCODED_CHANNELS, Picture
 
 _BATCH = 2048
 

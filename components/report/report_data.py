@@ -20,7 +20,7 @@ from stagecraft.components.evaluator.evaluation import (
     Mistake,
     Slice,
 )
-from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.components.metadata.run_metadata import ComponentRun
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.training.monitoring.curve import Point
 

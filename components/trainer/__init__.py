@@ -1,0 +1,1 @@
+"""The Trainer, which starts the processes of a topology here or as a job on a cluster."""

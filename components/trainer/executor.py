@@ -24,7 +24,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from stagecraft.common.errors import UserError, said
-from stagecraft.components import base_model
+from stagecraft.components import resolvers
 from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.example_gen import spans
 from stagecraft.components.fingerprints import training_properties
@@ -125,9 +125,9 @@ class Executor(GenericExecutor):
                 record.add(artifact_utils.get_single_uri(output_dict["model_run"]), {"spans": read})
             code = exec_properties["code_fingerprint"]
             _record_metrics(output_dict, code, settings.task.found)
-            examples = base_model.identity(uris)
+            examples = resolvers.examples_identity(uris)
             for model in output_dict["model"]:
-                model.set_string_custom_property(base_model.EXAMPLES, examples)
+                model.set_string_custom_property(resolvers.EXAMPLES_PROPERTY, examples)
             for artifact in output_dict["model"]:  # before anything copies it
                 manifest.add(artifact.mlmd_artifact, artifact.type_name)
 

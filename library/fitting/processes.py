@@ -15,13 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft import copies, given, pickles
+from stagecraft import copies, named_objects, pickles
 from stagecraft.common.errors import UserError, said
 from stagecraft.fitting import streams
 from stagecraft.fitting.history import History, plain
 from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import available_devices
 from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import events, launcher
 from stagecraft.trainer_module.processes.events import Event
@@ -79,7 +79,7 @@ def _with_logical_devices(parallel: ParallelSettings) -> ParallelSettings:
     """The settings, with as many logical devices in other processes as this one has."""
     if parallel.virtual_devices or parallel.device_names or parallel.devices_per_worker == 1:
         return parallel
-    here = topology.available(parallel)
+    here = available_devices(parallel)
     if here[0].startswith("GPU") or len(here) == 1:
         return parallel
     return parallel.model_copy(update={"virtual_devices": len(here)})
@@ -193,11 +193,11 @@ def _send(work: Work, folder: pathlib.Path, stack: contextlib.ExitStack) -> list
                 )
             return super().reducer_override(value)
 
-    with given.by_value():
+    with named_objects.by_value():
         try:
             packed = pickles.dumps(work, Sender)
         except Exception as error:  # whatever an object's __reduce__ raises
-            raise given.UnpicklableError(
+            raise named_objects.UnpicklableError(
                 f"{_whose(work)}: cannot be sent to the other processes of the topology: "
                 f"{said(error)}; define it in a module, or build the model in a function",
                 setting=_whose(work),

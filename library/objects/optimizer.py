@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from stagecraft import given
+from stagecraft import named_objects
 from stagecraft.common.errors import SettingError, said
 from stagecraft.objects.compiled import near
 from stagecraft.trainer_module import registries
@@ -110,7 +110,7 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
             train[setting] = float(config[argument])
     names = []
     if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        train["schedule"] = given.put("schedule", schedule)
+        train["schedule"] = named_objects.put("schedule", schedule)
         train["learning_rate"] = 1.0  # the schedule gives the rate itself
         names.append(train["schedule"])
     else:
@@ -121,7 +121,7 @@ def settings(optimizer: Any) -> tuple[dict[str, Any], list[str]]:
         rest["weight_decay"] = config["weight_decay"]
     made = Optimizer(found, rest)
     _check_copy(found, made())
-    train["optimizer"] = given.put("optimizer", made)
+    train["optimizer"] = named_objects.put("optimizer", made)
     return train, [*names, train["optimizer"]]
 
 

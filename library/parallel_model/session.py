@@ -26,14 +26,14 @@ from keras.src import backend
 from tensorflow.python.eager import record
 
 from stagecraft import copies, process_state
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.parallel_model import (
     draws,
     examination,
     lockstep,
     parts,
-    pins,
+    pinned_calls,
     updates,
     workers,
 )
@@ -46,8 +46,8 @@ from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights
@@ -206,7 +206,7 @@ class _Result(NamedTuple):
     """The results of a part."""
 
     outputs: Any
-    scope: pins.Scope
+    scope: pinned_calls.Scope
 
 
 class _Examined(BaseException):
@@ -386,7 +386,7 @@ class Session:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
         if self._batches[training]:
             return self._stepped(own, training, iterator)
-        with collection.paused():  # TensorFlow traces the step
+        with garbage_collection.paused():  # TensorFlow traces the step
             example = getattr(iterator, "element_spec", None)
             if example is None:
                 example = next(iterator)
@@ -531,7 +531,7 @@ class Session:
         def call() -> None:
             weights = Weights({}, shards.splits)
             group = groups.active(groups.Traced(shards.count))
-            with group, pins.Scope({}), shards.dividing(self.model, weights):
+            with group, pinned_calls.Scope({}), shards.dividing(self.model, weights):
                 self._own["call"](*args, **kwargs)
 
         tf.function(call, autograph=False).get_concrete_function()
@@ -576,7 +576,7 @@ class Session:
         is_own = not is_replaced(unit)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            weights = pins.SlicedWeights(shards.splits)
+            weights = pinned_calls.SlicedWeights(shards.splits)
             with groups.active(groups.ShardGroup(group, self.parallel.jit)):
                 divided = shards.divided(unit, call, weights) if is_own else call
                 with shards.dividing(unit, weights):
@@ -617,7 +617,7 @@ class Session:
                 values = self._values(replicas)
             results = []
             for place, part in enumerate(divided):
-                scope = pins.Scope({} if values is None else values[place], trained)
+                scope = pinned_calls.Scope({} if values is None else values[place], trained)
                 rows = part.rows if count > 1 else None
                 taken = (args, kwargs) if rows is None else parts.take((args, kwargs), rows)
                 pinned = self._pinned(replicas[place], scope, place, weights, traces)
@@ -639,7 +639,7 @@ class Session:
     def _pinned(
         self,
         replica: int,
-        scope: pins.Scope,
+        scope: pinned_calls.Scope,
         part: int,
         weights: PackedWeights | None,
         traces: dict[Any, Traces],
@@ -658,7 +658,7 @@ class Session:
             call = self._over_shards(unit, call, replica, stage)
             device = self.topology.device(replica, stage)
             if weights is None:
-                return pins.pinned(call, device, scope, remat=remat)
+                return pinned_calls.pinned(call, device, scope, remat=remat)
 
             def run(*args: Any, **kwargs: Any) -> Any:
                 # Traces of shards name their devices, which each replica has for itself.
@@ -699,7 +699,7 @@ class Session:
             placed = views.get(id(unit)) or pinned(unit, call, stages[id(unit)])
 
             def run(*args: Any, **kwargs: Any) -> Any:
-                inside = isinstance(backend.get_stateless_scope(), pins.Pinned)
+                inside = isinstance(backend.get_stateless_scope(), pinned_calls.Pinned)
                 return (call if inside else placed)(*args, **kwargs)  # of another unit
 
             return run
@@ -707,14 +707,14 @@ class Session:
         with tf.device(self.topology.device(replica, 0)), intercepted([*inner, *units], wrap):
             yield self._own["call"]
 
-    def _values(self, replicas: Sequence[int]) -> list[dict[int, pins.Value]]:
+    def _values(self, replicas: Sequence[int]) -> list[dict[int, pinned_calls.Value]]:
         """The values of the variables on the devices of replicas, by the ids of variables."""
         variables = list({id(each): each for each in self.model.variables}.values())
         trained = frozenset(map(id, self.model.trainable_variables))
         with backend.AutocastScope(None):
             values = [tf.convert_to_tensor(variable.value) for variable in variables]
         splits = {} if self._shards is None else self._shards.splits
-        spread: list[list[pins.Value]] = []
+        spread: list[list[pinned_calls.Value]] = []
         recording = record.could_possibly_record()
         with record.stop_recording():
             for replica in replicas:
@@ -727,7 +727,7 @@ class Session:
             for place, variable in enumerate(variables)
             if id(variable) in trained and values[place].dtype.is_floating
         ]
-        sent = [pins.tensors_of(of_part[place]) for of_part in spread for place in places]
+        sent = [pinned_calls.tensors_of(of_part[place]) for of_part in spread for place in places]
 
         def backward(*incoming: Any) -> list[tf.Tensor | None]:
             rest = iter(incoming)
@@ -740,10 +740,10 @@ class Session:
         if recording and places:
             copies = [tensor for tensors in sent for tensor in tensors]
             taken = [values[place] for place in places]
-            noted = iter(pins.recorded("Spread", copies, taken, backward))
+            noted = iter(pinned_calls.recorded("Spread", copies, taken, backward))
             for of_part in spread:
                 for place in places:
-                    of_part[place] = pins.with_tensors(of_part[place], noted)
+                    of_part[place] = pinned_calls.with_tensors(of_part[place], noted)
         keys = [id(variable) for variable in variables]
         return [dict(zip(keys, of_part, strict=True)) for of_part in spread]
 
@@ -766,11 +766,13 @@ class Session:
             split = splits.get(id(variable))
             with tf.device(home):
                 own = [
-                    each[0] if split is None else pins.joined_gradient(each, split, variable)
+                    each[0]
+                    if split is None
+                    else pinned_calls.joined_gradient(each, split, variable)
                     for each in arrived
                 ]
                 own = [each for each in own if each is not None]
-                totals.append(pins.total(own) if own else None)
+                totals.append(pinned_calls.total(own) if own else None)
         for home in dict.fromkeys(homes):
             here = [
                 place
@@ -784,7 +786,7 @@ class Session:
 
     def _sent(
         self, value: tf.Tensor, variable: Any, replica: int, split: Split | None
-    ) -> pins.Value:
+    ) -> pinned_calls.Value:
         """A value on the device of a replica, or its slices on those of the replica's shards."""
         if split is None:
             with tf.device(self._device(replica, variable)):
@@ -795,7 +797,7 @@ class Session:
                 own = split.cut(value, shard)
             with tf.device(self._device(replica, variable, shard)):
                 slices.append(tf.identity(own))
-        return pins.Sliced(slices, split.axis)
+        return pinned_calls.Sliced(slices, split.axis)
 
     def _joined(self, divided: Sequence[Part], results: Sequence[_Result]) -> Any:
         if self.parallel.parts == 1 or len(results) == self.peers.count == 1:

@@ -19,8 +19,16 @@ from keras.src import backend
 # Not public; see the pins.
 from tensorflow.python.eager import record
 
-from stagecraft.parallel_model import draws, pins
-from stagecraft.parallel_model.pins import Call, Context, Nest, Pinned, Results, Scope, Sliced
+from stagecraft.parallel_model import draws, pinned_calls
+from stagecraft.parallel_model.pinned_calls import (
+    Call,
+    Context,
+    Nest,
+    Pinned,
+    Results,
+    Scope,
+    Sliced,
+)
 from stagecraft.trainer_module.pipeline_parallel import remat as recomputation
 from stagecraft.trainer_module.pipeline_parallel.shared_function import Group, Packed, Shared
 from stagecraft.trainer_module.tensor_parallel.split import Split
@@ -207,7 +215,7 @@ class PackedWeights:
                 for shard in range(count):
                     own = found.get((replica, place + shard))
                     with tf.device(devices[replica][shard]):
-                        sums.append(pins.total(own) if own else None)
+                        sums.append(pinned_calls.total(own) if own else None)
                 result[id(variable)].append(sums)
             place += count
         return result
@@ -282,7 +290,7 @@ class Traces:
 
             def backward(*upstream: tf.Tensor | None) -> list[Any]:
                 if record.could_possibly_record():
-                    raise pins.SecondDerivativeError
+                    raise pinned_calls.SecondDerivativeError
                 with tf.device(device):
                     arrived = [
                         None if x is None else tf.identity(tf.convert_to_tensor(x))
@@ -314,7 +322,7 @@ class Traces:
             outputs = made.results
             if weights.records:
                 sources = [*nest.tensors, *packed.variants]
-                outputs = pins.recorded("Pinned", outputs, sources, backward)
+                outputs = pinned_calls.recorded("Pinned", outputs, sources, backward)
             return results.restored(outputs, scope)
 
         return run
@@ -387,10 +395,10 @@ class _Function:
 
 def _by_key(
     variables: Sequence[keras.Variable], splits: Mapping[int, Split], values: Sequence[tf.Tensor]
-) -> dict[int, pins.Value]:
+) -> dict[int, pinned_calls.Value]:
     """Id of a variable -> its value, from values as :class:`PackedWeights` packs them."""
     rest = iter(values)
-    found: dict[int, pins.Value] = {}
+    found: dict[int, pinned_calls.Value] = {}
     for variable in variables:
         split = splits.get(id(variable))
         if split is None:
@@ -403,13 +411,13 @@ def _by_key(
 class _Inside(Pinned):
     """The scope of a call inside of its function."""
 
-    def __init__(self, values: dict[int, pins.Value], trained: frozenset[int]):
+    def __init__(self, values: dict[int, pinned_calls.Value], trained: frozenset[int]):
         super().__init__(Scope(values, trained), None, {})
         self._given = values
         self.unknown: dict[int, None] = {}
         """Ids of the variables that the call reads besides."""
 
-    def copy(self, key: int) -> pins.Value | None:
+    def copy(self, key: int) -> pinned_calls.Value | None:
         """The value of a variable; None: the function does not have it."""
         if key not in self._given:
             self.unknown[key] = None

@@ -21,8 +21,8 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines import factory
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.parallel import cluster, topology as topologies
+from stagecraft.trainer_module.parallel.devices import Topology, choose_devices
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _HOST = "CPU:0"
@@ -85,7 +85,7 @@ def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
         return parallel, joined
     devices = Topology(
         strategy=parallel.strategy,
-        devices=tuple(topologies.choose(parallel)),
+        devices=tuple(choose_devices(parallel)),
         stages=parallel.stages,
         shards=parallel.shards,
         workers=parallel.workers,

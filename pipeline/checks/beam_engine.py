@@ -94,7 +94,7 @@ def flink(master: str) -> Check:
 def worker(arguments: list[str], root: str, deadline: float) -> Check:
     """Whether a worker starts, and reads and writes the pipeline root."""
     from stagecraft.components.object_store import beam_worker
-    from stagecraft.pipeline.beam.engines import probe
+    from stagecraft.contrib.beam_engines import probe
 
     assert beam_worker  # this process opens the root, too
     started = time.monotonic()

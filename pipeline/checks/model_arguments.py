@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 
@@ -18,5 +18,5 @@ def find(settings: PipelineSettings) -> ModelArguments:
         assert arguments is not None, "the settings refuse this"
         return arguments
     if not task.is_table:  # which lists all that does not fit
-        labels.check_features(schema, task.schema_features)
+        schema_reader.check_features(schema, task.schema_features)
     return task.model_arguments(schema)

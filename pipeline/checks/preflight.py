@@ -13,7 +13,7 @@ from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import choose_devices
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import planner
@@ -64,4 +64,4 @@ def build_blank(settings: PipelineSettings) -> tuple[keras.Model, list[str]]:
 def check_devices(parallel: ParallelSettings) -> None:
     """Refuses devices that this machine does not have. Does not initialize them."""
     if not capabilities(parallel.strategy).remote_devices:
-        topology.choose(parallel)
+        choose_devices(parallel)

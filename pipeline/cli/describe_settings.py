@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel
 
 from stagecraft.common import secrets
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module import registries

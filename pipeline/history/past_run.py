@@ -19,10 +19,9 @@ from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
 from stagecraft.components.example_gen import spans
-from stagecraft.components.metadata import component_runs, run_metadata
-from stagecraft.components.metadata.component_runs import ComponentRun
-from stagecraft.components.metadata.run_metadata import Properties, RunMetadata
-from stagecraft.components.report.pages import training_text
+from stagecraft.components.metadata import run_metadata
+from stagecraft.components.metadata.run_metadata import ComponentRun, Properties, RunMetadata
+from stagecraft.components.report.pages import sentences
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
@@ -147,7 +146,7 @@ def read(run: RecordedRun) -> PastRun:
 
 def components(run: RecordedRun) -> list[ComponentRun]:
     """The components of a run. If no process runs, ``running`` components are ``stopped``."""
-    stored = component_runs.read(RunMetadata.open(layout.metadata_db(run.output), run.id))
+    stored = run_metadata.component_runs(RunMetadata.open(layout.metadata_db(run.output), run.id))
     if _is_running(run):
         return stored
     return [
@@ -168,8 +167,8 @@ def _state(components: list[ComponentRun], going_on: bool) -> tuple[str, str | N
                 return state, each.name
     if going_on:
         return "running", None
-    begun = any(each.state != component_runs.NOT_RUN for each in components)
-    ended = all(each.state != component_runs.NOT_RUN for each in components)
+    begun = any(each.state != run_metadata.NOT_RUN for each in components)
+    ended = all(each.state != run_metadata.NOT_RUN for each in components)
     return ("done" if begun and ended else "stopped"), None
 
 
@@ -232,7 +231,7 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 def _topology(artifacts: Mapping[str, Properties], settings: Flat) -> str:
     """The topology in the Trainer's record; without a record, that of the settings."""
     if trained := _record(artifacts):
-        return training_text.grid_text(trained)
+        return sentences.grid_text(trained)
     if "parallel.strategy" not in settings:
         return ""
     workers, replicas, stages = (

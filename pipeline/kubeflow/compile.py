@@ -18,7 +18,7 @@ from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks, Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 from stagecraft.trainer_module.parallel.rules import capabilities
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def compile_pipeline(
     Args:
         create: :func:`create_pipeline`, or a project's function.
     """
-    with registry.files_shared():  # checks and pipeline build the model's files once
+    with build_model.files_shared():  # checks and pipeline build the model's files once
         check(settings)
         pipeline = create(settings)
     runner = KubeflowRunner(

@@ -17,9 +17,9 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tfx.types import Artifact
 from tfx.types.standard_artifacts import ModelBlessing
 
-from stagecraft.components.metadata import component_runs, manifest, run_metadata
+from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.pipeline.beam import arguments, reduced_overhead
-from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
+from stagecraft.pipeline.local import interrupt, nodes, partial_run, protocol, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
 
@@ -45,11 +45,11 @@ class ReportingLauncher(launcher.Launcher):
         if interrupt.requested():
             raise KeyboardInterrupt
         started = time.monotonic()
-        events.emit("node", f"{node}: running", node=node, state="running")
+        protocol.emit("node", f"{node}: running", node=node, state="running")
 
         def end(state: str, text: str = "", **fields: str) -> None:
             seconds = round(time.monotonic() - started, 2)
-            events.emit(
+            protocol.emit(
                 "node",
                 f"{node}: {state} after {seconds:.1f} s {text}".rstrip(),
                 node=node,
@@ -155,7 +155,7 @@ class ReportingLauncher(launcher.Launcher):
         output = executor_output or execution_result_pb2.ExecutorOutput()
         if interrupt.requested():  # Beam may have raised another error
             output.execution_result.result_message = STOPPED
-            output.execution_result.code = component_runs.CANCELLED
+            output.execution_result.code = run_metadata.CANCELLED
         elif error is not None and not output.execution_result.result_message:
             output.execution_result.result_message = explain(error)
         super()._publish_failed_execution(execution_id, contexts, output)

@@ -24,7 +24,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.pusher import already
-from stagecraft.pipeline.local import events
+from stagecraft.pipeline.local import protocol
 
 
 def choose_base(
@@ -111,7 +111,7 @@ def cache_checked() -> Iterator[None]:
             return outputs
         node = run_metadata.node_of(metadata_handle.store, newest.id)
         text = f"{node} runs again, although its result is in the cache: {why}"
-        events.emit("note", text, text=text)
+        protocol.emit("note", text, text=text)
         return None
 
     cache_utils.get_cached_outputs = get_cached_outputs

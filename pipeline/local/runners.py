@@ -21,7 +21,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from stagecraft.components.metadata import file, outputs, run_metadata
 from stagecraft.components.metadata.run import Run
 from stagecraft.pipeline import beam
-from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
+from stagecraft.pipeline.local import interrupt, launcher, lock, nodes, partial_run, protocol
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.span_states import SpanStates
 from stagecraft.pipeline.local.sweep import sweep
@@ -163,7 +163,7 @@ def _prepare_partial(
 def _emit_plan(pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
     run_id = pipeline.runtime_spec.pipeline_run_id.field_value.string_value
     name = pipeline.pipeline_info.id
-    events.emit(
+    protocol.emit(
         "pipeline",
         f"{name}: run {run_id}",
         name=name,

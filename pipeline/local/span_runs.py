@@ -17,13 +17,12 @@ from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.spans import MissingSpanError, Span
-from stagecraft.components.metadata import component_runs, file, rollbacks, run_metadata
+from stagecraft.components.metadata import file, rollbacks, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.local import layout, nodes
-from stagecraft.pipeline.local.events import Event
+from stagecraft.pipeline.local.protocol import Event, RunSpec
 from stagecraft.pipeline.local.span_states import Inputs, SpanStates
-from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, supervise
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 
@@ -118,7 +117,9 @@ class SpanRuns:
         for span, run in self._runs(wanted, is_whole=is_whole):
             if span in found or _settings(run.notes.settings, sections) != settings:
                 continue
-            complete = {each.name for each in component_runs.read(run) if each.state in _COMPLETE}
+            complete = {
+                each.name for each in run_metadata.component_runs(run) if each.state in _COMPLETE
+            }
             if needed <= complete:
                 found[span] = str(run.context.name)
         return found
@@ -129,7 +130,7 @@ class SpanRuns:
         refused = {
             span
             for span, run in self._runs(there, is_whole=False)
-            for each in component_runs.read(run)
+            for each in run_metadata.component_runs(run)
             if each.name == GATE and each.state == "failed"
         }
         return [each.name for each in reversed(there) if each.number not in refused]

@@ -33,7 +33,7 @@ from stagecraft.components.pusher.executor import REMOVED
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
-from stagecraft.trainer_module.data.labels import class_names
+from stagecraft.trainer_module.data.schema_reader import class_names
 from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
 
 Artifacts = Mapping[str, Sequence[Artifact]]

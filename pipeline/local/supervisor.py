@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import IO, Any
 
-from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.interrupt import GRACE_SECONDS
-from stagecraft.pipeline.local.spec import SCRATCH, RunSpec
+from stagecraft.pipeline.local.protocol import SCRATCH, Event, RunSpec
 from stagecraft.trainer_module.processes.process import Process, how_it_ended
 
 # With -m, the current folder comes first on the path: there are the user's own model modules.
 _WORKER = ("-m", "stagecraft.pipeline.local.worker")
 _SWEEP = ("stagecraft.pipeline.local.sweep",)
-_CANCEL = ("stagecraft.pipeline.beam.engines.jobs",)
+_CANCEL = ("stagecraft.contrib.beam_engines.jobs",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import sys
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from stagecraft.components.metadata import component_runs, file
+from stagecraft.components.metadata import file, run_metadata
 from stagecraft.pipeline.local import layout, lock
 
 _log = logging.getLogger(__name__)
@@ -60,10 +60,10 @@ def sweep(
         # process still writes, the execution stays unfinished until the next sweep.
         if _remove_folders(pipeline_root / node, execution.id):
             execution.last_known_state = metadata_store_pb2.Execution.FAILED
-            result = execution.custom_properties[component_runs.RESULT]
+            result = execution.custom_properties[run_metadata.RESULT]
             if not result.string_value:
-                code = component_runs.UNKNOWN if cause else component_runs.CANCELLED
-                result.string_value = component_runs.result(cause or STOPPED, code)
+                code = run_metadata.UNKNOWN if cause else run_metadata.CANCELLED
+                result.string_value = run_metadata.result(cause or STOPPED, code)
             store.put_executions([execution])
             swept.append(node)
             _log.info("%s: execution %d was interrupted: removed", node, execution.id)

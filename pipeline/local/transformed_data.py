@@ -25,12 +25,12 @@ from stagecraft.components.example_gen.content import Refused, Source
 from stagecraft.components.example_gen.executor import CorruptFilesError
 from stagecraft.pipeline.data import example_gen, preprocessing
 from stagecraft.pipeline.local import layout
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.protocol import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN
 from stagecraft.schemas.features import TRAIN
-from stagecraft.trainer_module.data import batch, example_files, labels
+from stagecraft.trainer_module.data import batch, example_files, schema_reader
 
 
 def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib.Path) -> None:
@@ -89,7 +89,7 @@ def _transformed(
     settings: PipelineSettings, schema_path: str, records: Sequence[bytes], folder: str
 ) -> Mapping[str, tf.Tensor]:
     """The transformed features of serialized examples, ``[n, …]``."""
-    schema = labels.read(schema_path)
+    schema = schema_reader.read(schema_path)
     path, config = preprocessing(settings)
     function = pkgutil.resolve_name(path)
     if "custom_config" in inspect.signature(function).parameters:  # as TFX's Transform asks

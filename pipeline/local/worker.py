@@ -19,11 +19,11 @@ import threading
 import time
 from typing import Any
 
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.pipeline import beam, redacted_log
-from stagecraft.pipeline.local import events, interrupt, layout, lock
+from stagecraft.pipeline.local import interrupt, layout, lock, protocol
 from stagecraft.pipeline.local.cause import explain
-from stagecraft.pipeline.local.spec import CREATE_PIPELINE, SCRATCH, RunSpec
+from stagecraft.pipeline.local.protocol import CREATE_PIPELINE, SCRATCH, RunSpec
 from stagecraft.pipeline.settings import changes_as_yaml
 
 
@@ -33,7 +33,7 @@ def main() -> None:
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     redaction = redacted_log.install()
-    events.attach(int(sys.argv.pop()))  # TFX passes the rest of sys.argv on to executors
+    protocol.attach(int(sys.argv.pop()))  # TFX passes the rest of sys.argv on to executors
     spec = RunSpec.from_json(sys.stdin.readline())
     redaction.hide((*spec.settings.beam.args, *spec.settings.beam.unchecked_args))
     supervised = threading.Event()
@@ -53,7 +53,7 @@ def main() -> None:
             end.update(status="failed", cause=explain(error))
         with interrupt.deferred():
             beam.shut_down()
-            events.emit("end", f"{end['status']} {end['cause'] or ''}", **end)
+            protocol.emit("end", f"{end['status']} {end['cause'] or ''}", **end)
             logging.shutdown()
     if not supervised.is_set():
         _kill_group()
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _run(spec: RunSpec, end: dict[str, Any]) -> None:
-    with collection.paused(freeze=True):
+    with garbage_collection.paused(freeze=True):
         import absl.logging
         from tfx.orchestration.pipeline import RunOptions
 
@@ -70,8 +70,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         from stagecraft.pipeline.local import nodes, span_states, summary
         from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
         from stagecraft.trainer_module.checkpointing.checkpoints import forget
-        from stagecraft.trainer_module.models import registry
-        from stagecraft.trainer_module.parallel.topology import configure_devices
+        from stagecraft.trainer_module.models import build_model
+        from stagecraft.trainer_module.parallel.devices import configure_devices
 
         module, _, function = spec.create.partition(":")
         create_pipeline = getattr(importlib.import_module(module), function)
@@ -90,10 +90,10 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     known = nodes.of(spec.settings)
     trains = nodes.between(nodes.TRAINER, known, spec.from_node, spec.to_node)
     # The components reuse the model that preflight builds.
-    with registry.files_shared(builds=trains):
+    with build_model.files_shared(builds=trains):
         if trains and spec.create == CREATE_PIPELINE:
             for note in preflight.check(spec.settings):
-                events.emit("note", note, text=note)
+                protocol.emit("note", note, text=note)
             preflight.check_devices(spec.settings.parallel)
         pipeline = create_pipeline(spec.settings, spec.output)
     if spec.fresh:

@@ -9,11 +9,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 import stagecraft
-from stagecraft.common import kubernetes_names
+from stagecraft.common import kubernetes_syntax
 from stagecraft.common.errors import UserError
 from stagecraft.common.settings import Settings
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import Image, PodSettings, Secret
+from stagecraft.components.kubernetes.jobs.settings import (
+    Image,
+    JobSettings,
+    PodSettings,
+    Secret,
+)
 
 DEFAULT_IMAGE = f"stagecraft:{stagecraft.__version__.replace('+', '-')}"  # a tag has no plus sign
 """The image that ``docker build`` makes of the Dockerfile, with the version of the package."""
@@ -51,7 +55,7 @@ class Step(PodSettings):
     timeout_seconds: int = Field(
         0,
         ge=0,
-        le=kubernetes_names.LARGEST_SECONDS,
+        le=kubernetes_syntax.LARGEST_SECONDS,
         description="seconds until Kubernetes stops the step; 0: the limit of the cluster",
     )
 

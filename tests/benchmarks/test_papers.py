@@ -12,7 +12,12 @@ import pytest
 from processes import ran
 
 from stagecraft.trainer_module.models import costs, model_graph
-from stagecraft.trainer_module.planning import collective_costs, cost_model, device_times, sums
+from stagecraft.trainer_module.planning import (
+    collective_costs,
+    cost_model,
+    device_times,
+    range_costs,
+)
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -117,7 +122,9 @@ def test_the_planner_itself_predicts_the_same_step():
     settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
     times = [
         device_times.times(cost, step.accelerator, "float32", factor, row.batch / 32)
-        for cost, factor in zip(step.costs, sums.backward(step.costs, remat=True), strict=True)
+        for cost, factor in zip(
+            step.costs, range_costs.backward(step.costs, remat=True), strict=True
+        )
     ]
     links = collective_costs.links(step.accelerator.link_gb_per_second, None)
     planned = cost_model.CostModel(step.costs, times, settings, links, float("inf"))

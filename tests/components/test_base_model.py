@@ -10,8 +10,8 @@ from recorded_runs import RecordedRuns
 from tfx import types
 from tfx.types import standard_artifacts
 
-from stagecraft.components import base_model
-from stagecraft.components.base_model import BaseModel, NoModelError
+from stagecraft.components import resolvers
+from stagecraft.components.resolvers import BaseModel, NoModelError
 
 DAYS = ("first", "second", "third")
 
@@ -38,7 +38,9 @@ class Recorded:
         for day in DAYS:
             (folder / day).mkdir()
             model = self._artifact("model", standard_artifacts.Model, str(folder / day))
-            model.set_string_custom_property(base_model.EXAMPLES, base_model.identity([day]))
+            model.set_string_custom_property(
+                resolvers.EXAMPLES_PROPERTY, resolvers.examples_identity([day])
+            )
             blessing = self._artifact("model_blessing", standard_artifacts.ModelBlessing, "")
             blessing.set_int_custom_property("blessed", int(day != "third"))
             blessing.set_int_custom_property("current_model_id", model.id)
@@ -167,5 +169,5 @@ def test_a_run_that_is_not_known_or_one_of_several(resolve, recorded):
 
 
 def test_examples_are_the_same_in_any_order():
-    assert base_model.identity(["a", "b"]) == base_model.identity(["b", "a"])
-    assert base_model.identity(["a"]) != base_model.identity(["a", "b"])
+    assert resolvers.examples_identity(["a", "b"]) == resolvers.examples_identity(["b", "a"])
+    assert resolvers.examples_identity(["a"]) != resolvers.examples_identity(["a", "b"])

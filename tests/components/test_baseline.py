@@ -15,7 +15,7 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
-from stagecraft.components.baseline import LatestBlessedBaseline
+from stagecraft.components.resolvers import LatestBlessedBaseline
 
 Model = standard_artifacts.Model
 ModelBlessing = standard_artifacts.ModelBlessing

@@ -6,7 +6,7 @@ import pytest
 from recorded_runs import RecordedRuns
 from tfx.types.standard_artifacts import ExampleAnomalies, ExampleStatistics
 
-from stagecraft.components.last_statistics import LastStatistics
+from stagecraft.components.resolvers import LastStatistics
 
 
 class Days:

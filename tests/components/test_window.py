@@ -26,7 +26,7 @@ from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
 from stagecraft.components.example_gen import named, spans
-from stagecraft.components.window import SpanWindow
+from stagecraft.components.resolvers import SpanWindow
 
 Examples = standard_artifacts.Examples
 Anomalies = standard_artifacts.ExampleAnomalies

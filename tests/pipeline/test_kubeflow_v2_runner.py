@@ -13,7 +13,8 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from processes import ran
 from tfx.tools.cli.cli_context import Context
 
-from stagecraft.pipeline import configs, tfx_command
+from stagecraft.contrib import tfx_command
+from stagecraft.pipeline import configs
 from stagecraft.pipeline.kubeflow import compile, linter
 from stagecraft.pipeline.settings import load
 
@@ -164,7 +165,7 @@ def test_a_step_gets_what_vertex_can_give(compile_vertex):
 def test_what_vertex_does_not_run_is_replaced(compile_vertex):
     job = compile_vertex()
     assert container(job, "Cifar10ExampleGen")["lifecycle"]["preCacheCheck"] == {
-        "command": ["python", "-m", "stagecraft.pipeline.vertex.driver"],
+        "command": ["python", "-m", "stagecraft.contrib.vertex.driver"],
         "args": [
             "--driver_class_path",
             "stagecraft.components.example_gen.driver.Driver",

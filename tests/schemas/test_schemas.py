@@ -14,7 +14,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data.labels import IMAGE_SHAPE_TAG
+from stagecraft.trainer_module.data.schema_reader import IMAGE_SHAPE_TAG
 
 pytestmark = pytest.mark.parametrize(
     "dataset", [*features.DATASETS.values(), features.SAMPLE], ids=lambda d: d.name

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from refusals import refusal
 
 from stagecraft.components.fingerprints.training_properties import fingerprints
-from stagecraft.components.report.pages import training_text
+from stagecraft.components.report.pages import sentences
 from stagecraft.pipeline.cli import describe_settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
@@ -110,8 +110,8 @@ def test_its_plan_and_report(installed, monkeypatch):
         },
         "settings": {"train_batch_size": 8, "parallel_virtual_devices": 2},
     }
-    assert training_text.grid_text(record) == "local sgd"
-    assert "weights every 4 steps" in training_text.topology(record)
+    assert sentences.grid_text(record) == "local sgd"
+    assert "weights every 4 steps" in sentences.topology(record)
 
 
 def test_a_report_of_a_package_that_is_gone_has_its_name():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.loop import Loop
@@ -26,5 +26,5 @@ def run_and_keep(self: Loop, *data: Any) -> Outcome:
 
 Loop.run = run_and_keep
 fn_args = types.SimpleNamespace(**json.loads(pathlib.Path(sys.argv[1]).read_text()))
-topology.configure_devices(TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel)
+configure_devices(TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel)
 run_fn(fn_args)

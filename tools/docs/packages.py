@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("common", "schemas", "trainer_module", "components", "pipeline")
+FOLDERS = ("common", "schemas", "trainer_module", "components", "pipeline", "contrib")
 
 
 def on_startup(**given: Any) -> None:

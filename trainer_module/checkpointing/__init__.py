@@ -1,1 +1,1 @@
-"""Checkpoints, and the locks and leases that protect them."""
+"""Checkpoints of a training: ``checkpoints`` commits them, ``mirror`` those in an object store."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.strategy_engine import BuildModel
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import cluster, strategy, topology as topologies
-from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.processes import events, loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

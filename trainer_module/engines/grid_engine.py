@@ -20,8 +20,9 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import divisibility, placement, step_metrics, zero
+from stagecraft.trainer_module.engines import divisibility, placement_check, step_metrics, zero
 from stagecraft.trainer_module.engines.collectives import FromChief, Workers
+from stagecraft.trainer_module.engines.engine import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.gradient_sums import GradientSums
 from stagecraft.trainer_module.engines.replica_pipeline import (
     MicrobatchSums,
@@ -30,13 +31,12 @@ from stagecraft.trainer_module.engines.replica_pipeline import (
 )
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy_engine import BuildModel
-from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled, squared_norm
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
-from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 from stagecraft.trainer_module.planning.plan import Plan
@@ -118,7 +118,7 @@ class GridEngine(Engine):
             self._rows = tf.Variable(
                 np.arange(worker * size, (worker + 1) * size), trainable=False, dtype=tf.int64
             )
-        self._phases = patterns.phases(
+        self._phases = variable_patterns.phases(
             train, [each.path for each in self._template.trainable_variables], total_steps
         )
         self._sums = GradientSums(self._grid, parallel, topology.workers)
@@ -245,7 +245,7 @@ class GridEngine(Engine):
             }
         return self._metrics(sums).loss, gradients
 
-    def _check_placement(self, ops: list[placement.Op]) -> None:
+    def _check_placement(self, ops: list[placement_check.Op]) -> None:
         # Gradients do not pass a boundary where a tensor of integers is alive.
         passes_back = self._pipelines[0].passes_back
         reached = [all(map(any, passes_back[k + 1 :])) for k in range(len(self._stages))]
@@ -256,7 +256,7 @@ class GridEngine(Engine):
         }
         # The other shards of a stage without divided layers have nothing to do.
         placed = {place: each for place, each in placed.items() if each.trainable or not place[2]}
-        placement.check_stage_replicas(
+        placement_check.check_stage_replicas(
             ops,
             {place: stage_replica.device for place, stage_replica in placed.items()},
             backward=[

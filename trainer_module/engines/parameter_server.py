@@ -20,7 +20,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, step_metrics
 from stagecraft.trainer_module.engines.strategy_engine import StrategyEngine
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.processes import loopback
 
@@ -40,7 +40,7 @@ class ParameterServerEngine(StrategyEngine):
             for phase in self._phases
         ]
 
-    def _scheduled(self, phase: patterns.Phase, batch: Batch) -> step_metrics.StepMetrics:
+    def _scheduled(self, phase: variable_patterns.Phase, batch: Batch) -> step_metrics.StepMetrics:
         self._freeze(phase.frozen)
         return self._global_step(batch)[0]
 
@@ -55,7 +55,7 @@ class ParameterServerEngine(StrategyEngine):
         while len(taken) < steps:
             ahead = min(steps - len(taken), _AHEAD * self._topology.workers)
             step = begin + len(taken)
-            number = patterns.number_at(self._phases, step)
+            number = variable_patterns.number_at(self._phases, step)
             if (end := self._phases[number].end) is not None:
                 ahead = min(ahead, end - step)
             graph = self._scheduled_graphs[number]

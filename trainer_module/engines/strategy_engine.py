@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import divisibility, feeding, placement, step_metrics
+from stagecraft.trainer_module.engines import divisibility, feeding, placement_check, step_metrics
+from stagecraft.trainer_module.engines.engine import Engine, Variable, unique
 from stagecraft.trainer_module.engines.gradient_sums import over_strategy
-from stagecraft.trainer_module.engines.training import Engine, Variable, unique
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.models.layers import adapting, dropout
 from stagecraft.trainer_module.optimization import averages, slots
 from stagecraft.trainer_module.optimization.gradients import (
@@ -36,8 +36,8 @@ from stagecraft.trainer_module.optimization.gradients import (
 )
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -69,8 +69,8 @@ class StrategyEngine(Engine):
         divisibility.check([self._stage], parallel)
         variables = self._model.trainable_variables
         paths = [variable.path for variable in variables]
-        self._phases = patterns.phases(settings.train, paths, total_steps)
-        self._freeze(patterns.ALL.frozen)
+        self._phases = variable_patterns.phases(settings.train, paths, total_steps)
+        self._freeze(variable_patterns.ALL.frozen)
         with self._strategy.scope():
             self._optimizer = make_optimizer(settings.train, variables)
             # Keras would sum gradients over the replicas again. The engine sums them earlier, to
@@ -236,9 +236,9 @@ class StrategyEngine(Engine):
         paths = [variable.path for variable in self._trained]
         return self._first(metrics.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
-    def _check_placement(self, ops: list[placement.Op]) -> None:
+    def _check_placement(self, ops: list[placement_check.Op]) -> None:
         if not capabilities(self._topology.strategy).remote_devices:  # compiled elsewhere
-            placement.check_replicas(ops, self._topology.devices)
+            placement_check.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
         """Runs ``function`` on each replica's part of the batch: equal parts, in their order."""

@@ -21,7 +21,7 @@ from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import matrices, model_graph, patterns, registry
+from stagecraft.trainer_module.models import build_model, matrices, model_graph, variable_patterns
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import adapting
@@ -86,7 +86,7 @@ def assemble(
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     with scope or contextlib.nullcontext(), _policy(precision):
-        built = registry.build(train.model, arguments, task, train.model_args)
+        built = build_model.build(train.model, arguments, task, train.model_args)
         if isinstance(built, keras.Model):
             model = built
         else:
@@ -95,7 +95,7 @@ def assemble(
         _check(model, train.model)
         name_apart(model)
         matrices.mark(model)
-        patterns.apply(train, model)
+        variable_patterns.apply(train, model)
         if adapt_to is not None:
             adapting.adapt(model, adapt_to)
         for variable in model.weights:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from stagecraft.trainer_module.models import model_graph
-from stagecraft.trainer_module.models.patterns import is_kernel, is_of_experts, matches
+from stagecraft.trainer_module.models.variable_patterns import is_kernel, is_of_experts, matches
 
 _MARK = "stagecraft_matrix"
 

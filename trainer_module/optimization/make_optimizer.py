@@ -13,9 +13,9 @@ from typing import Any
 import keras
 
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.models.layers.random_state import floatx
-from stagecraft.trainer_module.models.patterns import is_kernel
+from stagecraft.trainer_module.models.variable_patterns import is_kernel
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.settings import TrainSettings
@@ -43,12 +43,12 @@ def make_optimizer(
     undecayed = [v for v in variables if not (every or is_kernel(v)) or _excluded(settings, v)]
     optimizer.exclude_from_weight_decay(undecayed)
     slots.build(optimizer, variables)
-    apply(optimizer, [patterns.multiplier(settings, v.path) for v in variables])
+    apply(optimizer, [variable_patterns.multiplier(settings, v.path) for v in variables])
     return optimizer
 
 
 def _excluded(settings: TrainSettings, variable: keras.Variable) -> bool:
-    return patterns.matches(settings.weight_decay_exclude, variable.path)
+    return variable_patterns.matches(settings.weight_decay_exclude, variable.path)
 
 
 def apply(optimizer: keras.optimizers.Optimizer, factors: Sequence[float]) -> None:

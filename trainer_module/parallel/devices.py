@@ -121,7 +121,7 @@ def configure_devices(parallel: ParallelSettings) -> None:
         ) from None
 
 
-def available(parallel: ParallelSettings) -> list[str]:
+def available_devices(parallel: ParallelSettings) -> list[str]:
     """Devices from which ``parallel.devices: auto`` chooses: GPUs if there are any, else CPUs."""
     return (not parallel.virtual_devices and _names("GPU")) or _names("CPU")
 
@@ -141,7 +141,7 @@ def _devices(kind: str) -> list[Any]:
     ]
 
 
-def choose(parallel: ParallelSettings) -> Sequence[str]:
+def choose_devices(parallel: ParallelSettings) -> Sequence[str]:
     """This process's devices, replica by replica, stages in order; does not start TensorFlow."""
     devices = _choose(parallel)
     if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
@@ -168,7 +168,7 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
             )
     if names:
         return names
-    present = available(parallel)
+    present = available_devices(parallel)
     if capabilities(parallel.strategy).takes_all_gpus and not gpus:
         present = present[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
     if needed > len(present):

@@ -109,7 +109,7 @@ class Strategy(Capabilities):
         Raises:
             UserError: the machine lacks the devices.
         """
-        names = devices.choose(parallel)
+        names = devices.choose_devices(parallel)
         return devices.show_only(names) if self.takes_all_gpus else names
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:

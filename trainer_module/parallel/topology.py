@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, strategy
-from stagecraft.trainer_module.parallel.devices import (
-    Topology,
-    available,
-    choose,
-    configure_devices,
-)
+from stagecraft.trainer_module.parallel.devices import Topology, configure_devices
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-__all__ = [
-    "Topology",
-    "available",
-    "choose",
-    "configure_devices",
-    "resolve",
-    "set_graph_options",
-]
 
 _resolved: list[Topology] = []
 

@@ -21,8 +21,8 @@ from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
 from stagecraft.trainer_module.processes import isolation
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.liveness import ProcessGroup
 from stagecraft.trainer_module.processes.process import WorkerProcess
-from stagecraft.trainer_module.processes.process_group import ProcessGroup
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0

@@ -24,11 +24,12 @@ import tensorflow as tf
 from stagecraft.common.errors import UserError, said
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import adapting, dropout
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity import cases, criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import (
     count_nonsmooth_ops,
@@ -94,7 +95,7 @@ def _run(task: Task, emit: Emit) -> None:
 
 
 def measure(
-    task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None, emit: Emit
+    task: Task, devices: Topology, strategy: tf.distribute.Strategy | None, emit: Emit
 ) -> None:
     """Computes the results to compare, and writes the output file of the task."""
     driver = Driver(task, devices, strategy)
@@ -174,9 +175,7 @@ def _digest(value: np.ndarray) -> str:
 class Driver:
     """Drives engines of one topology over fixed batches."""
 
-    def __init__(
-        self, task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None
-    ):
+    def __init__(self, task: Task, devices: Topology, strategy: tf.distribute.Strategy | None):
         self._task, self._devices, self._strategy = task, devices, strategy
         size = task.settings.train.batch_size
         with np.load(task.data) as file:

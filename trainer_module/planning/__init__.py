@@ -1,1 +1,1 @@
-"""Cuts of a model, predicted costs of its stages, and pipeline schedules."""
+"""The cost model and the planner, which choose where a model is cut; ``search/``."""

@@ -29,7 +29,7 @@ from stagecraft.trainer_module.planning.plan import (
     TiedWeight,
     WholeLayer,
 )
-from stagecraft.trainer_module.planning.sums import Durations, Sums, first_trained, segments
+from stagecraft.trainer_module.planning.range_costs import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 _OF_SEGMENT = 1.7

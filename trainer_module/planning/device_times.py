@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.models.costs import Operation, StageCost, Times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.sums import backward
+from stagecraft.trainer_module.planning.range_costs import backward
 
 WINOGRAD = 2.25
 """Factor by which ``F(2 x 2, 3 x 3)`` reduces the multiplications of a 3 x 3 convolution (Lavin and

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import keras
 
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.models import costs, model_graph
 from stagecraft.trainer_module.models.costs import StageCost, Times
@@ -29,7 +29,7 @@ from stagecraft.trainer_module.planning import (
 )
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes, PieceTimes
-from stagecraft.trainer_module.planning.sums import backward
+from stagecraft.trainer_module.planning.range_costs import backward
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.tensor_parallel.costs import with_shards
 
@@ -91,7 +91,7 @@ def prepare(
     chosen = partition.named_cuts(model, parts, named) if named else []
     *few, last = partition.all_cuts(model, parts, chosen, parallel.virtual_stages)
     for names in [*(names for names in few if len(names) + 1 >= max(2, parts)), last]:
-        with collection.paused():
+        with garbage_collection.paused():
             pieces = partition.split(model, names)
         if names is last:
             break

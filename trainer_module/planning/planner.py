@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.rules import capabilities
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel import partition, schedule
 from stagecraft.trainer_module.planning import collective_costs, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator

@@ -74,6 +74,11 @@ class Target:
                 into the memory of its device.
         """
         from stagecraft.trainer_module.parallel import topology
+        from stagecraft.trainer_module.parallel.devices import (
+            available_devices,
+            choose_devices,
+            configure_devices,
+        )
         from stagecraft.trainer_module.planning import planner
         from stagecraft.trainer_module.planning.search import automatic
 
@@ -92,16 +97,16 @@ class Target:
             devices = list(topology.resolve(parallel).devices)
             model = build()
         else:
-            topology.configure_devices(parallel)
+            configure_devices(parallel)
             if not resolves:
-                devices = list(topology.choose(parallel))
+                devices = list(choose_devices(parallel))
             model = build()
             if resolves:
                 found = automatic.resolved(settings, lambda: model, on_progress=on_progress)
                 parallel = found.settings.parallel
-                devices = list(topology.choose(parallel))
+                devices = list(choose_devices(parallel))
         if self._accelerator is None:
-            available = list(parallel.device_names) or topology.available(parallel)
+            available = list(parallel.device_names) or available_devices(parallel)
         return planner.make_plan(
             model,
             settings.model_copy(update={"parallel": parallel}),

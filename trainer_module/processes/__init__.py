@@ -1,1 +1,1 @@
-"""The processes of a training: roles, events, supervision."""
+"""The processes of a training: start, liveness, events, ends."""

@@ -23,10 +23,10 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, strategy
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.roles import Role, jobs, roles
-from stagecraft.trainer_module.processes import exit_codes, isolation, process_group
+from stagecraft.trainer_module.processes import exit_codes, isolation, liveness
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.liveness import ProcessGroup, ProcessLostError
 from stagecraft.trainer_module.processes.process import WorkerProcess
-from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -112,11 +112,11 @@ def run_local(
             on_event=on_event,
             environments=lambda every: [
                 {**own, **variables}
-                for own in process_group.environments(
+                for own in liveness.environments(
                     parallel,
                     every,
                     cores=len(os.sched_getaffinity(0)),
-                    gpus=process_group.gpus(parallel),
+                    gpus=liveness.gpus(parallel),
                 )
             ],
             program=program,

@@ -209,7 +209,7 @@ def how_it_ended(code: int) -> str:
 
 
 class WorkerProcess(Process):
-    """A process of a :class:`~.process_group.ProcessGroup`."""
+    """A process of a :class:`~.liveness.ProcessGroup`."""
 
     def __init__(
         self,

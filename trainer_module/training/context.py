@@ -19,17 +19,17 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.initial_weights import meaning, source
+from stagecraft.trainer_module.models.initial_weights import source, transform_graph_match
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded, note_weights
 from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.training import views
+from stagecraft.trainer_module.training import test_time_augmentation
 
 _CHECKED = 4
 """Examples for the checks of a loss and of views."""
@@ -141,7 +141,7 @@ class TrainingContext:
         if self._train.test_time_augment is not None:
             specs = self.task.input_specs(self._arguments)
             _, outputs = self._first_outputs()
-            views.verify(self._train.test_time_augment, self.task, specs, outputs)
+            test_time_augmentation.verify(self._train.test_time_augment, self.task, specs, outputs)
 
     def constant_sums(self) -> np.ndarray | None:
         """The sums of ``Task.constant`` over the train split; None: the task has no constant.
@@ -216,7 +216,7 @@ class TrainingContext:
         with atomic_folder(folder / str(step)) as aside:
             total = {**state, "step": np.int64(step + steps_before)}
             checkpoint_files.write(pathlib.Path(aside), total, {"step": step, "finished": True})
-        meaning.keep(self.transform, folder)
+        transform_graph_match.keep(self.transform, folder)
 
     def val_data(self, devices: Topology) -> Any | None:
         """The val split; None if it has no examples."""

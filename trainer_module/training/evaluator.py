@@ -19,7 +19,7 @@ from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
-from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.training import callbacks
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 

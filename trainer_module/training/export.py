@@ -36,6 +36,10 @@ For a task that is no classification by label (``Task.class_label``):
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
 paths, in the same order. ``assets.extra/transform_graph`` is the Transform graph that the weights
 belong to.
+
+TensorFlow saves a signature under names of ops alone. The format has no such limit: TensorFlow
+Serving takes any name in a request, and so does the function that ``tf.saved_model.load`` returns.
+So the inputs get the names that people chose, after the model is saved.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ import os
 import pathlib
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -53,6 +58,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.common.errors import SettingError
@@ -61,17 +68,65 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
-from stagecraft.trainer_module.models.initial_weights import meaning
+from stagecraft.trainer_module.models.initial_weights import transform_graph_match
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
 from stagecraft.trainer_module.optimization.loss.loss import Losses
 from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import assets, signature_names, views
+from stagecraft.trainer_module.training import assets, test_time_augmentation
 
 Tensors = Mapping[str, tf.Tensor]
 
 _UNDATED = (1980, 1, 1, 0, 0, 0)
+
 _METADATA = "metadata.json"
+
+_EXAMPLES = tf.TensorSpec([None], tf.string, name="examples")
+
+Functions = dict[str, tuple[Callable[..., Any], Any]]
+"""Functions of one tensor and its spec, or of named ones and their specs, by signature."""
+
+
+def restore_input_names(folder: pathlib.Path, signatures: Mapping[str, Iterable[str]]) -> None:
+    """Renames inputs that were saved under the safe names of :func:`safe_names.distinct`.
+
+    In Python, TensorFlow compares names without regard to odd characters. Where these make names
+    equal, a call in Python still takes the safe names.
+
+    Args:
+        folder: of the SavedModel.
+        signatures: the names of the inputs of each signature.
+    """
+    path = folder / "saved_model.pb"
+    names = {
+        key: {safe: name for name, safe in safe_names.distinct(given).items() if safe != name}
+        for key, given in signatures.items()
+    }
+    if not any(names.values()):
+        return
+    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    graph = model.meta_graphs[0]
+    nodes = graph.object_graph_def.nodes
+    [functions] = (each.node_id for each in nodes[0].children if each.local_name == "signatures")
+    for child in nodes[functions].children:
+        changed = names.get(child.local_name, {})
+        inputs = graph.signature_def[child.local_name].inputs
+        for safe, name in changed.items():
+            inputs[name].CopyFrom(inputs.pop(safe))
+        keywords = nodes[child.node_id].bare_concrete_function.argument_keywords
+        like = Counter(_argument(changed.get(each, each)) for each in keywords)
+        keywords[:] = [
+            changed.get(each, each) if like[_argument(changed.get(each, each))] == 1 else each
+            for each in keywords
+        ]
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    fingerprinting_utils.write_fingerprint(str(folder))
+
+
+def _argument(name: str) -> str:
+    """The name of an argument that TensorFlow makes of a name in a call."""
+    made = "".join(each if each.isalnum() else "_" for each in name)
+    return made if made[:1].isalpha() else f"arg_{made}"
 
 
 def export(
@@ -114,7 +169,9 @@ def export(
     # All that the signatures use must be reachable from the module.
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
-    call = views.averaged(functools.partial(model, training=False), test_time_augment)
+    call = test_time_augmentation.averaged(
+        functools.partial(model, training=False), test_time_augment
+    )
     served = _served(call, loader.apply_transform_model, transform, task, schema_path, model)
     if resources := list(task.resources()):
         module.task = resources
@@ -131,11 +188,11 @@ def export(
             module.model = model  # stores all weights a second time
             tf.saved_model.save(module, str(aside), signatures=signatures)
         named = {name: spec for name, (_, spec) in functions.items() if isinstance(spec, Mapping)}
-        signature_names.restore(aside, named)
+        restore_input_names(aside, named)
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
-        meaning.keep(transform, paths.parent)
+        transform_graph_match.keep(transform, paths.parent)
         if task.class_label is None:
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
@@ -186,12 +243,6 @@ def _served(
         schema_path=schema_path,
         model=model,
     )
-
-
-_EXAMPLES = tf.TensorSpec([None], tf.string, name="examples")
-
-Functions = dict[str, tuple[Callable[..., Any], Any]]
-"""Functions of one tensor and its spec, or of named ones and their specs, by signature."""
 
 
 def _functions(

@@ -18,8 +18,8 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.training import callbacks
 from stagecraft.trainer_module.training.callbacks import Callbacks

@@ -13,7 +13,7 @@ from faults.faulty_worker import Fault
 from faults.training import Training
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.local import layout, nodes
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.protocol import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -2,12 +2,15 @@
 
 TFX's reads UTF-8 without a byte order mark, separated by commas. It keeps the last of several
 columns with one name, takes a column of numbers for text if a cell is ``NA``, and takes ``01234``
-and ``2024_01`` for numbers, whose texts are then lost.
+and ``2024_01`` for numbers, whose texts are then lost. :class:`PackagedCsvExampleGen` reads a
+folder of an installed package.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,14 +18,20 @@ from typing import Any
 import apache_beam as beam
 import tensorflow as tf
 from tfx.components.example_gen.csv_example_gen import component, executor
+from tfx.components.example_gen.driver import FileBasedDriver
+from tfx.types.standard_component_specs import INPUT_BASE_KEY
 from tfx_bsl.coders import csv_decoder
 from tfx_bsl.coders.csv_decoder import ColumnInfo, ColumnType
 
+from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen.kinds import columns, csv_rows
 
 _MISSING = frozenset(each.encode() for each in csv_rows.MISSING)
 _TEXT = re.compile(rb"\s*[-+]?0\d+\s*|.*_.*", re.DOTALL)
 """Cells that Python reads as numbers, but that are texts, such as postal codes and dates."""
+
+
+PREFIX = "package:"
 
 
 class Executor(executor.Executor):
@@ -98,3 +107,41 @@ def _example(cells: Sequence[bytes], types: Sequence[ColumnInfo]) -> tf.train.Ex
         elif kind == ColumnType.INT:
             feature.int64_list.value.extend([] if _is_missing(cell) else [int(cell)])
     return example
+
+
+class Driver(FileBasedDriver):
+    """Finds the folder on the machine of the step, where the package may be at another path."""
+
+    def resolve_exec_properties(
+        self, exec_properties: dict[str, Any], *info: Any, **more: Any
+    ) -> dict[str, Any]:
+        """See TFX's class."""
+        exec_properties[INPUT_BASE_KEY] = packaged_folder(exec_properties[INPUT_BASE_KEY])
+        result: dict[str, Any] = super().resolve_exec_properties(exec_properties, *info, **more)
+        return result
+
+
+class PackagedCsvExampleGen(CsvExampleGen):
+    """CsvExampleGen; ``input_base`` may be ``package:NAME/FOLDER``, a folder in a package."""
+
+    DRIVER_CLASS = Driver
+
+
+def packaged_folder(input_base: str) -> str:
+    """The folder of ``package:NAME/FOLDER``; another path as it is.
+
+    Raises:
+        SettingError: there is no such package, or it has no such folder.
+    """
+    if not input_base.startswith(PREFIX):
+        return input_base
+    package, _, inside = input_base.removeprefix(PREFIX).partition("/")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # no parent package, or no name at all
+        spec = None
+    for root in (spec.submodule_search_locations if spec else None) or ():
+        path = os.path.join(root, inside)
+        if os.path.isdir(path):
+            return path
+    raise SettingError("data.source", input_base, "is not a folder of an installed package")

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, TypedDict
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
-from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import Volume
+from stagecraft.components.kubernetes.jobs.settings import ClusterSettings, Volume
 from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
 from stagecraft.components.object_store.leases import open_lease
 from stagecraft.trainer_module.checkpointing import mirror

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, PART_OF, PORT, JobRequest, Json
+from stagecraft.components.kubernetes.jobs.settings import PodSettings
 
 ANNOTATIONS = {"sidecar.istio.io/inject": "false"}
 """A sidecar would outlive the training, and its pod would never complete."""

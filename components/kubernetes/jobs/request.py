@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.common import kubernetes_names
+from stagecraft.common import kubernetes_syntax
 from stagecraft.common.errors import SettingError
-from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings, JobSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.settings import (
+    ClusterSettings,
+    JobSettings,
+    PodSettings,
+)
 from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
@@ -22,21 +25,21 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 _NAMES = (
     (
         "name",
-        kubernetes_names.job,
+        kubernetes_syntax.job,
         "is not a valid job name",
         "at most 40 characters of a-z, 0-9 and - that begin with a letter and end with a letter "
         "or digit, such as training-1",
     ),
     (
         "namespace",
-        kubernetes_names.label,
+        kubernetes_syntax.label,
         "is not a valid namespace",
         "at most 63 characters of a-z, 0-9 and - that begin and end with a letter or digit, such "
         "as kubeflow",
     ),
     (
         "kubeflow.job.queue",
-        kubernetes_names.label_value,
+        kubernetes_syntax.label_value,
         "is not a valid name of a LocalQueue",
         "a name such as training",
     ),

@@ -18,12 +18,12 @@ from stagecraft.components.kubernetes.job_folder.exchange import (
     portable,
 )
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
-from stagecraft.components.kubernetes.jobs.job_settings import (
+from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
+from stagecraft.components.kubernetes.jobs.settings import (
     CLUSTER,
     CLUSTER_JOBS,
     ClusterSettings,
 )
-from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address

@@ -11,7 +11,7 @@ from typing import Any
 
 import stagecraft
 from stagecraft.components.evaluator.evaluation import EXAMPLE_COUNT
-from stagecraft.components.report.pages import formats, quality_text, training_text
+from stagecraft.components.report.pages import formats, sentences
 from stagecraft.components.report.report_data import Quality, ReportData
 
 JSON, MARKDOWN = "model_card.json", "model_card.md"
@@ -24,7 +24,7 @@ def as_json(report: ReportData) -> dict[str, Any]:
     return {
         "model_details": {
             "name": report.pipeline,
-            "overview": quality_text.verdict(report),
+            "overview": sentences.verdict(report),
             "version": {"name": report.pushed_version or "not pushed", "date": report.written},
         },
         "model_parameters": {
@@ -55,7 +55,7 @@ def _data(report: ReportData) -> list[dict[str, Any]]:
     if report.data is None:
         return []
     digest = {"sha256": report.data.fingerprint} if report.data.fingerprint else {}
-    description = quality_text.data_text(report)
+    description = sentences.data_text(report)
     return [{"name": report.data.source, "description": description, **digest}]
 
 
@@ -94,7 +94,7 @@ def _limits(report: ReportData) -> list[str]:
         f"Evaluated on {count} {noun} of the data set that the model was trained on, and on no "
         f"other {noun}."
     ]
-    if worst := quality_text.worst_slice(report):
+    if worst := sentences.worst_slice(report):
         found.append(worst)
     return found + _limits_of_classes(quality) if quality.classes else found
 
@@ -103,7 +103,7 @@ def _limits_of_classes(quality: Quality) -> list[str]:
     with_recall = [each for each in quality.classes if each.recall is not None]
     weakest = sorted(with_recall, key=lambda each: each.recall or 0.0)[:_WEAKEST]
     named = ", ".join(f"{each.name} ({formats.percent(each.recall)})" for each in weakest)
-    found = [f"Lowest recall: {named}.", quality_text.most_confused(quality)]
+    found = [f"Lowest recall: {named}.", sentences.most_confused(quality)]
     if "expected_calibration_error" in quality.metrics:
         error = formats.percent(quality.metrics["expected_calibration_error"])
         found.append(f"Expected calibration error: {error}.")
@@ -113,8 +113,8 @@ def _limits_of_classes(quality: Quality) -> list[str]:
 def _made_with(report: ReportData) -> dict[str, str]:
     found = {"run": report.run_id} if report.run_id else {}
     if report.training:
-        found["topology"] = training_text.topology(report.training.record, report.task.noun)
-        found["training"] = training_text.trained(report.training, report.task.noun)
+        found["topology"] = sentences.topology(report.training.record, report.task.noun)
+        found["training"] = sentences.trained(report.training, report.task.noun)
     found |= report.versions | {"stagecraft": stagecraft.__version__}
     code = report.code_fingerprint
     return found | ({"code fingerprint": code} if code else {})

@@ -14,13 +14,7 @@ from markupsafe import Markup
 import stagecraft
 from stagecraft.common.text import duration, size, visible
 from stagecraft.components.evaluator.evaluation import MIN
-from stagecraft.components.report.pages import (
-    charts,
-    formats,
-    quality_text,
-    sections,
-    training_text,
-)
+from stagecraft.components.report.pages import charts, formats, sections, sentences
 from stagecraft.components.report.report_data import Quality, ReportData, Training
 
 _MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
@@ -102,10 +96,9 @@ def _render(template: str, report: ReportData, **context: Any) -> str:
         .get_template(template)
         .render(
             report=report,
-            tiles=training_text.tiles(report),
+            tiles=sentences.tiles(report),
             version=stagecraft.__version__,
-            quality_text=quality_text,
-            training_text=training_text,
+            sentences=sentences,
             **context,
         )
     )

@@ -13,7 +13,7 @@ class Dataflow(Runner):
 
     name = "dataflow"
     description = "on Google Cloud Dataflow"
-    beam_name = "stagecraft.pipeline.beam.engines.dataflow.DataflowRunner"
+    beam_name = "stagecraft.contrib.beam_engines.dataflow.DataflowRunner"
 
     def check(self, given: Given) -> None:
         """See the base class."""

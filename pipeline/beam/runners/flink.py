@@ -33,7 +33,7 @@ class Flink(JobRunner):
 
     name = "flink"
     description = "on a cluster of Apache Flink"
-    beam_name = "stagecraft.pipeline.beam.engines.portable.FlinkRunner"
+    beam_name = "stagecraft.contrib.beam_engines.job_server_runners.FlinkRunner"
     option_classes = (*JobRunner.option_classes, "FlinkRunnerOptions")
     options = MappingProxyType(
         {

@@ -18,7 +18,7 @@ class Spark(JobRunner):
 
     name = "spark"
     description = "on a cluster of Apache Spark"
-    beam_name = "stagecraft.pipeline.beam.engines.portable.SparkRunner"
+    beam_name = "stagecraft.contrib.beam_engines.job_server_runners.SparkRunner"
     option_classes = (*JobRunner.option_classes, "SparkRunnerOptions")
     options = MappingProxyType(
         {

@@ -14,7 +14,7 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console, past_run_text
 
 if TYPE_CHECKING:
-    from stagecraft.components.metadata.component_runs import ComponentRun
+    from stagecraft.components.metadata.run_metadata import ComponentRun
     from stagecraft.pipeline.history.past_run import PastRun
 
 _DIFFERENCE = "B − A"

@@ -57,16 +57,16 @@ def compile_command(
             initial_weights.find(weights)
         from stagecraft.pipeline.checks import model_arguments
         from stagecraft.pipeline.kubeflow.compile import compile_pipeline  # with TensorFlow
-        from stagecraft.trainer_module.models import registry
+        from stagecraft.trainer_module.models import build_model
 
-        with registry.files_shared():
+        with build_model.files_shared():
             compile_pipeline(settings, output, console.warning)
             arguments = model_arguments.find(settings)
             files = settings.task.found.files
             files = sorted(
                 {
                     *files,
-                    *registry.files_read(
+                    *build_model.files_read(
                         settings.train.model,
                         arguments,
                         settings.task.found,

@@ -116,8 +116,7 @@ def emulate(
 
 def _follow(emulated: Run, parallel: int, *, stderr: bool) -> bool:
     """Runs the pipeline and shows it; returns whether a signal interrupted it."""
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
-    from stagecraft.pipeline.cli.terminal.run_view import run_view
+    from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
     from stagecraft.pipeline.local import interrupt
 
     state = RunState(emulated.steps)

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import columns
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, Cluster, parse_cluster
-from stagecraft.trainer_module.planning.faults import Faults, parse as parse_faults
 from stagecraft.trainer_module.planning.target import Target
 
 if TYPE_CHECKING:
     import keras
 
+    from stagecraft.contrib.goodput import Faults, Goodput
     from stagecraft.pipeline.settings import PipelineSettings
-    from stagecraft.trainer_module.planning.goodput import Goodput
     from stagecraft.trainer_module.planning.plan import Plan
 
 
@@ -132,8 +131,8 @@ def plan(
     settings = options.load_settings(config, (*overrides, *more))
     result, notes = _plan(settings, devices, network)
     console.say(str(result), stderr=as_json)
-    of_hosts = months.simulate(result)
-    if of_hosts:
+    of_hosts = months.simulate(result) if months else []
+    if months:
         console.say(f"\n{_goodput_text(of_hosts, months.faults)}", stderr=as_json)
     for note in notes:
         console.say(f"note: {note}", stderr=as_json)
@@ -149,12 +148,12 @@ class _Months(NamedTuple):
     faults: Faults
 
     @classmethod
-    def parse(cls, hosts: str | None, faults: str, *, seconds: bool) -> _Months:
+    def parse(cls, hosts: str | None, faults: str, *, seconds: bool) -> _Months | None:
         """Checks the options before anything is computed."""
         if hosts is None:
             if faults:
                 raise SettingError("--faults", faults, "has no effect", "--goodput 1,64,1024")
-            return cls([], Faults())
+            return None
         if not re.fullmatch(r"[1-9]\d{0,5}(,[1-9]\d{0,5})*", hosts):
             problem = "is not a list of numbers of hosts below a million"
             raise SettingError("--goodput", hosts, problem, "--goodput 1,64,1024,4096")
@@ -162,11 +161,13 @@ class _Months(NamedTuple):
             problem = "needs times in seconds, but the plan counts operations"
             use = "--devices 8xH100-80GB, or --measure, besides"
             raise SettingError("--goodput", hosts, problem, use)
-        return cls([int(each) for each in hosts.split(",")], parse_faults(faults))
+        from stagecraft.contrib import goodput
+
+        return cls([int(each) for each in hosts.split(",")], goodput.parse_faults(faults))
 
     def simulate(self, result: Plan) -> list[Goodput]:
         """The months, in the order of the option."""
-        from stagecraft.trainer_module.planning import goodput
+        from stagecraft.contrib import goodput
 
         return [goodput.goodput(result, count, self.faults) for count in self.hosts]
 
@@ -182,7 +183,7 @@ def _plan(
     target.check(settings.parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
-    with collection.paused(freeze=True):
+    with garbage_collection.paused(freeze=True):
         from stagecraft.pipeline.checks import preflight
         from stagecraft.pipeline.cli.terminal.run_view import progress_bar
 
@@ -218,13 +219,13 @@ def _search(
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
-    from stagecraft.trainer_module.parallel import topology
+    from stagecraft.trainer_module.parallel.devices import available_devices, configure_devices
     from stagecraft.trainer_module.planning.search import automatic
     from stagecraft.trainer_module.planning.search.result import result_text
 
     parallel = settings.parallel
-    topology.configure_devices(parallel)
-    own = list(parallel.device_names) or topology.available(parallel)
+    configure_devices(parallel)
+    own = list(parallel.device_names) or available_devices(parallel)
     if cluster is None:
         cluster = Cluster(1, len(own), None)
     model, notes = _without_values(settings)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
@@ -91,7 +91,7 @@ def push(
             )
     else:
         directory = layout.serving(pathlib.Path(), directory)
-    with collection.paused(freeze=True):  # of TensorFlow
+    with garbage_collection.paused(freeze=True):  # of TensorFlow
         from stagecraft.components.pusher import rollback
 
     done = rollback.roll_back(directory, reason, to)

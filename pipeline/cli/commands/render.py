@@ -8,7 +8,7 @@ import click
 import yaml
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -80,11 +80,12 @@ def render(
     """
     from stagecraft.components.kubernetes.job_folder import exchange
     from stagecraft.pipeline.kubeflow import visible_secrets
-    from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 
     settings = options.load_settings(config, overrides)
     objects: list[dict[str, Any]]
     if launcher == "vertex":
+        from stagecraft.contrib.vertex.worker_pools import worker_pool_specs
+
         by_kind = dict(each.rpartition("=")[::2] for each in machines)
         objects = [{"worker_pool_specs": worker_pool_specs(settings, by_kind, image)}]
     elif machines:
@@ -129,8 +130,8 @@ def job_request(
         image: of all pods; default: the Trainer's, or ``kubeflow.image``.
         kind: of the job; default: ``kubeflow.job.kind``.
     """
-    from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
     from stagecraft.components.kubernetes.jobs.request import JobRequest
+    from stagecraft.components.kubernetes.jobs.settings import ClusterSettings
     from stagecraft.pipeline.settings.kubeflow import stores
 
     kubeflow = settings.kubeflow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stagecraft.common import collection
+from stagecraft.common import garbage_collection
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -49,8 +49,8 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     from stagecraft.pipeline.history import runs
 
     recorded = runs.find(run)
-    with collection.paused(freeze=True):  # of TensorFlow
-        from stagecraft.components.report.pages import page, quality_text
+    with garbage_collection.paused(freeze=True):  # of TensorFlow
+        from stagecraft.components.report.pages import page, sentences
         from stagecraft.pipeline.history.report import report_data
         from stagecraft.pipeline.local.layout import OutputError
 
@@ -62,7 +62,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     except OSError as error:
         raise OutputError(path, error) from None
     console.fields(
-        [("run", data.run_id), ("verdict", quality_text.verdict(data)), ("report", str(path))],
+        [("run", data.run_id), ("verdict", sentences.verdict(data)), ("report", str(path))],
         stderr=as_json,
     )
     if as_json:

@@ -17,9 +17,9 @@ from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:
     from stagecraft.components.example_gen.spans import Span
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.cli.terminal.run_view import RunState
+    from stagecraft.pipeline.local.protocol import RunSpec
     from stagecraft.pipeline.local.span_runs import SpanRuns
-    from stagecraft.pipeline.local.spec import RunSpec
     from stagecraft.pipeline.local.supervisor import Outcome
     from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.pipeline.settings.overrides import Override
@@ -33,7 +33,7 @@ _MAY_BE_SECRET = ("kubeflow", "beam")
 def _failure(params: dict[str, Any]) -> dict[str, Any]:
     """The JSON object of a run that did not start."""
     from stagecraft.pipeline.cli.terminal import run_result
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.cli.terminal.run_view import RunState
     from stagecraft.pipeline.local import nodes
     from stagecraft.pipeline.local.supervisor import Outcome
 
@@ -124,9 +124,9 @@ def run(
     """
     started = time.monotonic()
     from stagecraft.pipeline.cli.terminal import run_result  # --help needs none of it
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.cli.terminal.run_view import RunState
     from stagecraft.pipeline.local import lock, nodes
-    from stagecraft.pipeline.local.spec import RunSpec
+    from stagecraft.pipeline.local.protocol import RunSpec
 
     if output is not None:
         lock.check(output)  # before the settings, which may import the user's modules

@@ -50,10 +50,9 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
     Exit code: 0; 1 if the data cannot be read, or the file exists or cannot be written.
     """
     from stagecraft.pipeline.checks import early_checks  # --help needs none of it
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
-    from stagecraft.pipeline.cli.terminal.run_view import run_view
+    from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
     from stagecraft.pipeline.local import layout, nodes
-    from stagecraft.pipeline.local.spec import RunSpec
+    from stagecraft.pipeline.local.protocol import RunSpec
     from stagecraft.pipeline.local.supervisor import open_log, supervise
 
     if output.exists():

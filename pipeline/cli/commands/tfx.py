@@ -29,8 +29,8 @@ def tfx(words: tuple[str, ...]) -> None:
     with quiet_imports():  # a run that the command starts has its own log
         from tfx.tools.cli.cli_main import cli_group
 
+        from stagecraft.contrib.tfx_command import engines
         from stagecraft.pipeline.cli.project import tfx_templates
-        from stagecraft.pipeline.tfx_command import engines
     # TFX runs pip by its name.
     scripts = str(pathlib.Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join(filter(None, [scripts, own.get("PATH")]))

@@ -279,8 +279,7 @@ def delete(api: Api, run_id: str, as_json: bool) -> None:
 
 def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
     """Shows a run until it is over; the command's exit code."""
-    from stagecraft.pipeline.cli.terminal.run_state import RunState
-    from stagecraft.pipeline.cli.terminal.run_view import run_view
+    from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
     from stagecraft.pipeline.kubeflow.client import diagnosis, follow, runs as of_server
 
     patience = follow.Patience(_say_retry)

@@ -1,0 +1,1 @@
+"""Projects that ``stagecraft init`` writes, and their templates."""

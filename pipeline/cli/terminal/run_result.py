@@ -18,7 +18,7 @@ from stagecraft.components.evaluator.evaluation import (
     number,
     short,
 )
-from stagecraft.pipeline.cli.terminal.run_state import RunState
+from stagecraft.pipeline.cli.terminal.run_view import RunState
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.settings import TrainSettings

@@ -15,7 +15,7 @@ from stagecraft.components.example_gen import spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.spans import Span
 from stagecraft.pipeline.cli.terminal import run_result
-from stagecraft.pipeline.cli.terminal.run_state import RunState
+from stagecraft.pipeline.cli.terminal.run_view import RunState
 from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.local.span_runs import SpanRuns
 from stagecraft.pipeline.local.supervisor import Outcome

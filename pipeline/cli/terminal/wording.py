@@ -6,7 +6,7 @@ import datetime
 
 from stagecraft.common.text import duration
 from stagecraft.components.evaluator.evaluation import short
-from stagecraft.pipeline.local.events import Event
+from stagecraft.pipeline.local.protocol import Event
 from stagecraft.trainer_module.processes import isolation
 
 

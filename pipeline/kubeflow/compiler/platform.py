@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
+from stagecraft.common import kubernetes_syntax
 from stagecraft.common.errors import SettingError
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
 
@@ -150,6 +150,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _number(text: str) -> float:
-    amount = quantity.parse(text)
+    amount = kubernetes_syntax.parse_quantity(text)
     assert amount is not None  # settings refuse other texts
     return float(amount)

@@ -14,8 +14,7 @@ from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
 from stagecraft.components import Trainer
 from stagecraft.components.kubernetes.job_folder import exchange
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER, ClusterSettings, PodSettings
 from stagecraft.pipeline.beam import arguments
 from stagecraft.pipeline.beam.in_process import runs_elsewhere
 from stagecraft.pipeline.kubeflow import spec as specs

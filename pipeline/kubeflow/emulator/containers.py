@@ -13,11 +13,11 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from stagecraft.common import kubernetes_syntax
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import FOLDERS
-from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
 
 ENGINES = ("docker", "podman")
@@ -162,7 +162,7 @@ def limits(step: specs.Step, entry: Json) -> list[str]:
     if memory := memory_limit(step):
         options += [f"--memory={memory}", f"--memory-swap={memory}"]  # nodes have no swap
     for volume in entry.get("emptyDirMounts", ()):
-        size = int(quantity.parse(volume.get("sizeLimit", "")) or 0)
+        size = int(kubernetes_syntax.parse_quantity(volume.get("sizeLimit", "")) or 0)
         if volume.get("mountPath") == "/dev/shm":
             options += [f"--shm-size={size}"] if size else []
         else:
@@ -197,7 +197,7 @@ def launcher_mounts(root: pathlib.Path, tmp: pathlib.Path, objects: pathlib.Path
 
 def _amount(resources: Mapping[str, object], text: str, number: str, unit: float) -> float:
     """A limit: newer files have a quantity, older ones a number of units."""
-    parsed = quantity.parse(str(resources.get(text, "")))
+    parsed = kubernetes_syntax.parse_quantity(str(resources.get(text, "")))
     if parsed is not None:
         return float(parsed)
     return float(str(resources.get(number, 0))) * unit

@@ -2,7 +2,7 @@
 
 ``PIPELINE/FOLDER/TIME-IDENTITY.json``, TIME in nanoseconds. IDENTITY is that of the examples of a
 blessed or pushed model, or of the statistics that AnomalyGate let pass, by
-:func:`stagecraft.components.base_model.identity`; or the number of a span.
+:func:`stagecraft.components.resolvers.examples_identity`; or the number of a span.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, TypedDict
 from tfx.dsl.io import fileio
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model, PushedModel
 
-from stagecraft.components import last_statistics
-from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
+from stagecraft.components import resolvers
 from stagecraft.components.example_gen import spans
 from stagecraft.components.object_store import filesystem
+from stagecraft.components.resolvers import EXAMPLES_PROPERTY, NoModelError, examples_identity
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LOOKUP
 from stagecraft.trainer_module.settings.train import LAST_PUSHED, RUN
@@ -49,9 +49,9 @@ class Artifact(TypedDict):
 def record(pipeline: str, artifacts: dict[str, Artifact], folder: str = BLESSED) -> None:
     """Records an artifact and its verdict, by their types, below the pipeline's address."""
     subject = artifacts[SUBJECTS[folder]]
-    same = subject["metadata"].get(EXAMPLES, "")
+    same = subject["metadata"].get(EXAMPLES_PROPERTY, "")
     if folder == CHECKED:
-        same = identity([subject["uri"]])
+        same = examples_identity([subject["uri"]])
     elif folder == SPANS:
         same = f"{int(subject['metadata'][spans.SPAN])}"
     address = posixpath.join(pipeline, folder, f"{time.time_ns():020d}-{same}.json")
@@ -95,8 +95,8 @@ def look_up(
     if choice.startswith(RUN):
         found = _of_run(pipeline, choice)
     else:
-        folder = {LAST_PUSHED: PUSHED, last_statistics.CHOICE: CHECKED}.get(choice, BLESSED)
-        found_all = recorded(pipeline, folder, identity(inputs) if choice else None)
+        folder = {LAST_PUSHED: PUSHED, resolvers.STATISTICS: CHECKED}.get(choice, BLESSED)
+        found_all = recorded(pipeline, folder, examples_identity(inputs) if choice else None)
         others = (each for each in found_all if choice or each["Model"]["uri"] not in inputs)
         found = _served(others) if folder == PUSHED else next(others, {})
     chosen = {name: found.get(kind) for name, kind in output_types.items()}

@@ -12,8 +12,7 @@ import yaml
 
 from stagecraft.pipeline.kubeflow import yaml_loader
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
+from stagecraft.pipeline.kubeflow.linter.protojson import PIPELINE, Reader
 
 _NEW = "backend/src/apiserver/template/v2_template.go NewV2SpecTemplate"
 _IS_PIPELINE = "backend/src/apiserver/template/template.go isPipelineSpec"

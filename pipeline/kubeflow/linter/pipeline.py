@@ -7,8 +7,7 @@ from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
+from stagecraft.pipeline.kubeflow.linter.protojson import PIPELINE, Reader, Wrong
 
 ROOT = "root"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from metric_values import metric_values
 
-from stagecraft.components.evaluator.better_than_constant import BetterThanConstant
+from stagecraft.components.evaluator.classification_metrics import BetterThanConstant
 from stagecraft.components.evaluator.evaluation import ENOUGH, confidence
 
 

@@ -8,9 +8,12 @@ from metric_values import metric_values
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
-from stagecraft.components.evaluator import classification
-from stagecraft.components.evaluator.classification import BINS, NAME, ExpectedCalibrationError
-from stagecraft.components.evaluator.evaluation import TOP_LABEL_CALIBRATION
+from stagecraft.components.evaluator import classification_metrics
+from stagecraft.components.evaluator.classification_metrics import (
+    BINS,
+    ExpectedCalibrationError,
+)
+from stagecraft.components.evaluator.evaluation import CALIBRATION_ERROR, TOP_LABEL_CALIBRATION
 
 
 def measure(
@@ -33,7 +36,7 @@ def test_agrees_with_the_definition():
         for b in np.unique(bins)
     )
     measured = measure(labels, probabilities)
-    assert measured[NAME] == pytest.approx(expected, abs=1e-12)
+    assert measured[CALIBRATION_ERROR] == pytest.approx(expected, abs=1e-12)
     buckets = measured[TOP_LABEL_CALIBRATION].buckets
     assert [b.num_weighted_examples.value for b in buckets] == np.bincount(
         bins, minlength=BINS
@@ -42,7 +45,7 @@ def test_agrees_with_the_definition():
 
 @pytest.mark.parametrize(("labels", "error"), [([0, 1, 2], 0.0), ([1, 2, 0], 1.0)])
 def test_full_confidence_is_perfect_or_wrong(labels, error):
-    assert measure(np.array(labels), np.eye(3))[NAME] == pytest.approx(error)
+    assert measure(np.array(labels), np.eye(3))[CALIBRATION_ERROR] == pytest.approx(error)
 
 
 def test_agrees_with_keras():
@@ -53,12 +56,12 @@ def test_agrees_with_keras():
     probabilities[:5] = np.eye(10)[:5]  # certain: right, and wrong
     labels = rng.integers(10, size=300)
     for metric, expected in (
-        (classification.Accuracy, keras.metrics.SparseCategoricalAccuracy("accuracy")),
+        (classification_metrics.Accuracy, keras.metrics.SparseCategoricalAccuracy("accuracy")),
         (
-            classification.TopAccuracy,
+            classification_metrics.TopAccuracy,
             keras.metrics.SparseTopKCategoricalAccuracy(3, "top_3_accuracy"),
         ),
-        (classification.CrossEntropy, keras.metrics.SparseCategoricalCrossentropy("loss")),
+        (classification_metrics.CrossEntropy, keras.metrics.SparseCategoricalCrossentropy("loss")),
     ):
         expected.update_state(labels, probabilities)
         found = measure(labels, probabilities, metric)[expected.name]
@@ -70,9 +73,9 @@ def test_the_table_is_counted_once():
     tables = {
         metric().computations(eval_config=config)[0]
         for metric in (
-            classification.Accuracy,
-            classification.TopAccuracy,
-            classification.CrossEntropy,
+            classification_metrics.Accuracy,
+            classification_metrics.TopAccuracy,
+            classification_metrics.CrossEntropy,
             ExpectedCalibrationError,
         )
     }
@@ -89,7 +92,7 @@ def test_each_model_is_measured_by_itself():
             config_pb2.ModelSpec(name="baseline", is_baseline=True),
         ]
     )
-    computations = classification.Accuracy().computations(
+    computations = classification_metrics.Accuracy().computations(
         eval_config=config, model_names=["candidate", "baseline"]
     )
     tables = [each for each in computations if hasattr(each, "combiner")]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from metric_values import metric_values
 
+from stagecraft.components.evaluator.classification_metrics import KEPT, MostConfidentlyWrong
 from stagecraft.components.evaluator.evaluation import MISTAKES, Mistake, read_mistakes
-from stagecraft.components.evaluator.misclassified import MostConfidentlyWrong
-from stagecraft.components.evaluator.top_labels import KEPT
 
 
 def measure(

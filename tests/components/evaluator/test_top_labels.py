@@ -8,17 +8,20 @@ from metric_values import metric_values
 from tensorflow_model_analysis.metrics import multi_class_confusion_matrix_plot as stock
 from tensorflow_model_analysis.proto import config_pb2
 
-from stagecraft.components.evaluator import classification
-from stagecraft.components.evaluator.better_than_constant import BetterThanConstant
-from stagecraft.components.evaluator.misclassified import MostConfidentlyWrong
-from stagecraft.components.evaluator.top_labels import KEPT, Sums
+from stagecraft.components.evaluator import classification_metrics
+from stagecraft.components.evaluator.classification_metrics import (
+    KEPT,
+    BetterThanConstant,
+    MostConfidentlyWrong,
+    Sums,
+)
 
 METRICS = (
-    classification.Accuracy,
-    classification.TopAccuracy,
-    classification.CrossEntropy,
-    classification.ExpectedCalibrationError,
-    classification.ConfusionMatrix,
+    classification_metrics.Accuracy,
+    classification_metrics.TopAccuracy,
+    classification_metrics.CrossEntropy,
+    classification_metrics.ExpectedCalibrationError,
+    classification_metrics.ConfusionMatrix,
     BetterThanConstant,
     MostConfidentlyWrong,
 )
@@ -34,11 +37,11 @@ def noise(count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("parts", [1, 4])
 def test_the_confusion_matrix_is_that_of_tfma(count, classes, parts):
     labels, probabilities = noise(count, classes)
-    name = classification.CONFUSION_MATRIX
+    name = classification_metrics.CONFUSION_MATRIX
     found, expected = (
         metric_values(metric, labels, probabilities, parts, weight=0.5)[name]
         for metric in (
-            classification.ConfusionMatrix(),
+            classification_metrics.ConfusionMatrix(),
             stock.MultiClassConfusionMatrixPlot(),
         )
     )
@@ -84,4 +87,4 @@ def test_probabilities_that_are_no_numbers_are_refused(bad):
     labels, probabilities = noise(3, 4)
     probabilities[1, 2] = bad
     with pytest.raises(ValueError, match="not finite"):
-        metric_values(classification.Accuracy(), labels, probabilities)
+        metric_values(classification_metrics.Accuracy(), labels, probabilities)

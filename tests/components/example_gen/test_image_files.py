@@ -17,7 +17,7 @@ from stagecraft.components.anomaly_gate import checks, scan
 from stagecraft.components.example_gen import executor
 from stagecraft.components.example_gen.kinds import folders
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 
 SPLITS = ("train", "val", "eval")
 DRAW = np.random.default_rng(0)
@@ -155,10 +155,12 @@ def test_pictures_of_several_sizes_need_one(photos, tmp_path):
         folders.write_schema(str(photos), cache)
     assert caught.value.setting == "data.image_size"
     path = folders.write_schema(str(photos), cache, (20, 16), "crop")
-    assert labels.picture(path) == labels.Picture((20, 16, 3), encoded=True, fit="crop")
+    assert schema_reader.picture(path) == schema_reader.Picture(
+        (20, 16, 3), encoded=True, fit="crop"
+    )
     write(small(photos), tmp_path / "out")
     files = {s: [str(f) for f in (tmp_path / "out").glob(f"Split-{s}/*")] for s in SPLITS}
-    findings, _ = scan.scan(files, checks.rules(labels.read(path)), named=True)
+    findings, _ = scan.scan(files, checks.rules(schema_reader.read(path)), named=True)
     assert findings == []
 
 
@@ -179,7 +181,7 @@ def test_channels_and_bits_fit_all_files(modes, channels, bits, tmp_path):
         made = Image.new("I;16", (10, 12)) if mode == "I;16" else picture(mode=mode)
         save(made, tmp_path, "photos", f"{number}", "1.png")
     path = folders.write_schema(str(tmp_path / "photos"), str(tmp_path / "cache"))
-    assert labels.picture(path) == labels.Picture((12, 10, channels), True, bits=bits)
+    assert schema_reader.picture(path) == schema_reader.Picture((12, 10, channels), True, bits=bits)
 
 
 def test_turned_photos_have_the_size_that_people_see(tmp_path):
@@ -188,7 +190,7 @@ def test_turned_photos_have_the_size_that_people_see(tmp_path):
         exif[0x0112] = orientation
         save(picture(*size), tmp_path, "photos", name, "1.jpg", exif=exif)
     path = folders.write_schema(str(tmp_path / "photos"), str(tmp_path / "cache"))
-    assert labels.picture(path).shape == (12, 10, 3)
+    assert schema_reader.picture(path).shape == (12, 10, 3)
 
 
 @pytest.fixture
@@ -229,8 +231,8 @@ def test_the_schema_of_masks(masked, tmp_path):
         folders.write_schema(str(masked), cache, masks=True)
     assert caught.value.setting == "data.image_size"
     path = folders.write_schema(str(masked), cache, (8, 8), masks=True)
-    assert labels.picture(path) == labels.Picture((8, 8, 3), True, "resize")
-    labels.check_features(path, (features.IMAGE, features.MASK, features.ID))
+    assert schema_reader.picture(path) == schema_reader.Picture((8, 8, 3), True, "resize")
+    schema_reader.check_features(path, (features.IMAGE, features.MASK, features.ID))
 
 
 BAD_MASKS = {

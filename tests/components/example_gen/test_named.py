@@ -5,7 +5,7 @@ from tfx.proto import example_gen_pb2
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import named, sample
-from stagecraft.components.example_gen.kinds import packaged_csv, parquet
+from stagecraft.components.example_gen.kinds import checked_csv, parquet
 
 SPLITS = example_gen_pb2.Output(
     split_config={
@@ -105,8 +105,8 @@ def test_refusals(path, arguments, source, setting):
 
 def test_a_folder_of_a_package():
     inside = "examples/chicago_taxi_pipeline/data/big_tipper_label"
-    assert packaged_csv.folder(f"package:tfx/{inside}").endswith(f"tfx/{inside}")
-    assert packaged_csv.folder("/data") == "/data"
+    assert checked_csv.packaged_folder(f"package:tfx/{inside}").endswith(f"tfx/{inside}")
+    assert checked_csv.packaged_folder("/data") == "/data"
     for wrong in (
         "package:tfx/none",
         "package:nowhere/data",
@@ -114,4 +114,4 @@ def test_a_folder_of_a_package():
         "package:.a/b",
     ):
         with pytest.raises(SettingError):
-            packaged_csv.folder(wrong)
+            checked_csv.packaged_folder(wrong)

@@ -17,7 +17,7 @@ from stagecraft.components import ImageFolderExampleGen, MaskExampleGen, TextExa
 from stagecraft.components.anomaly_gate import checks, scan
 from stagecraft.components.example_gen.kinds import folders, text
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 
 SPLITS = ("train", "val", "eval")
 
@@ -171,7 +171,7 @@ def test_class_folders_of_any_name(tmp_path):
         path.parent.mkdir(parents=True)
         Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(path)
     schema = folders.write_schema(str(tmp_path / "pictures"), str(tmp_path / "cache"))
-    assert labels.class_names(schema) == tuple(sorted(names))
+    assert schema_reader.class_names(schema) == tuple(sorted(names))
 
 
 def test_a_name_that_is_not_utf_8_is_refused(tmp_path):
@@ -213,15 +213,15 @@ def test_a_file_stays_in_its_split_when_others_come(pictures):
 
 def test_the_schema_has_the_folders_names_and_shape(pictures, tmp_path):
     path = folders.write_schema(str(pictures), str(tmp_path / "cache"))
-    assert labels.class_names(path) == ("cat", "dog")
-    assert labels.picture(path) == labels.Picture((12, 10, 3), encoded=True)
+    assert schema_reader.class_names(path) == ("cat", "dog")
+    assert schema_reader.picture(path) == schema_reader.Picture((12, 10, 3), encoded=True)
     assert folders.write_schema(str(pictures), str(tmp_path / "cache")) == path
     assert folders.is_by_class(str(pictures))
     assert not folders.is_by_class(str(pictures / "cat"))
 
 
 def test_the_gate_names_a_picture_of_another_size(pictures, tmp_path):
-    schema = labels.read(folders.write_schema(str(pictures), str(tmp_path / "cache")))
+    schema = schema_reader.read(folders.write_schema(str(pictures), str(tmp_path / "cache")))
     Image.fromarray(np.zeros((9, 10, 3), np.uint8)).save(pictures / "dog" / "1.png")
     component = ImageFolderExampleGen(str(pictures), val_fraction=0.2, shards=1)
     write(component, tmp_path / "out")

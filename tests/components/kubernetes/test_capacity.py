@@ -9,8 +9,7 @@ from kubernetes import client
 
 from stagecraft.components.kubernetes import capacity
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS, PodSettings
 
 POD = {"cpu": "8", "memory": "64Gi", "gpus": 2}
 SERVER = {"topology": "parameter-server"}  # a chief, two workers, a ps and an evaluator

@@ -13,8 +13,7 @@ from kube_api import KubeApi
 from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
 from stagecraft.components.kubernetes.api.reader import CheckResult
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.settings import JobSettings, PodSettings
 from stagecraft.components.kubernetes.preflight import PlannedTraining
 
 POLICY = yaml.safe_load(

@@ -14,7 +14,7 @@ from kube_api.kubelet import PODS
 from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob

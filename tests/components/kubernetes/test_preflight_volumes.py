@@ -9,7 +9,7 @@ from kubernetes import client
 
 from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.settings import PodSettings
 
 MANY, ONE, READ = "ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"
 

@@ -5,9 +5,8 @@ import pathlib
 import pytest
 from past_runs import Output, State
 
-from stagecraft.components.metadata import component_runs
-from stagecraft.components.metadata.component_runs import ComponentRun
-from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.components.metadata import run_metadata
+from stagecraft.components.metadata.run_metadata import ComponentRun, RunMetadata
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def metadata_db(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def read(metadata_db: pathlib.Path, run_id: str) -> list[ComponentRun]:
-    return component_runs.read(RunMetadata.open(metadata_db, run_id))
+    return run_metadata.component_runs(RunMetadata.open(metadata_db, run_id))
 
 
 def test_a_run_from_the_cache(metadata_db):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
-from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.components.metadata.run_metadata import ComponentRun
 from stagecraft.components.report import images
 from stagecraft.components.report.report_data import (
     Augmented,

@@ -22,7 +22,7 @@ from stagecraft.components.fingerprints.training_properties import weights_finge
 from stagecraft.components.metadata import manifest
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
-from stagecraft.components.report.pages import training_text
+from stagecraft.components.report.pages import sentences
 from stagecraft.components.trainer import executor
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
@@ -395,8 +395,8 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run, own):
     found = collect.read_training(run.model_run, None)
     assert found is not None
     assert found.record["examples"] == {"train": 24, "val": 10}
-    assert training_text.grid_text(found.record) == "one device"
-    assert training_text.trained(found)
+    assert sentences.grid_text(found.record) == "one device"
+    assert sentences.trained(found)
 
 
 def test_a_model_of_another_execution_is_kept_and_refused(make_run, own, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 from listeners import listening
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.beam.engines import probe
+from stagecraft.contrib.beam_engines import probe
 from stagecraft.pipeline.checks import beam_engine
 from stagecraft.pipeline.checks.machine import Check
 from stagecraft.pipeline.settings import BeamSettings

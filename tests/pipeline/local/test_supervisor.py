@@ -10,7 +10,7 @@ import pytest
 from processes import is_alive, signals
 
 from stagecraft.pipeline.local import supervisor
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.protocol import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import load
 

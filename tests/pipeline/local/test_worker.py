@@ -13,7 +13,7 @@ from past_runs import executions
 from processes import gone, signals, written
 
 from stagecraft.pipeline.local import layout
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.protocol import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import load
 
@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 
 SUPERVISE = """
 import pathlib, sys
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.protocol import RunSpec
 from stagecraft.pipeline.local.supervisor import open_log, supervise
 from stagecraft.pipeline.settings import load
 output = pathlib.Path(sys.argv[1])

@@ -3,7 +3,7 @@ from PIL import Image
 
 from stagecraft.pipeline import create_pipeline
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 
 CSV = "data.example_gen=tfx.components.CsvExampleGen"
 TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
@@ -86,11 +86,13 @@ PHOTOS = "data.source=photos"
 def test_a_size_for_pictures(photos):
     size = ("data.image_size=[32, 24]", "data.image_fit=crop")
     settings = load("quickstart", (*photos, PHOTOS, *size))
-    picture = labels.picture(settings.schema_path)
-    assert picture == labels.Picture((32, 24, 3), True, "crop")
+    picture = schema_reader.picture(settings.schema_path)
+    assert picture == schema_reader.Picture((32, 24, 3), True, "crop")
     assert PipelineSettings.model_validate(settings.model_dump(mode="json")) == settings
     settings = load(None, (*photos, *MASKS, "data.image_size=[32, 24]"))
-    assert labels.picture(settings.schema_path) == labels.Picture((32, 24, 3), True, "resize")
+    assert schema_reader.picture(settings.schema_path) == schema_reader.Picture(
+        (32, 24, 3), True, "resize"
+    )
 
 
 @pytest.mark.parametrize(

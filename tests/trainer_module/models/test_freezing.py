@@ -1,6 +1,6 @@
 import pytest
 
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.settings import TrainSettings
 
 PATHS = ["a/kernel", "a/bias", "b/kernel", "c/kernel"]
@@ -8,11 +8,11 @@ PATHS = ["a/kernel", "a/bias", "b/kernel", "c/kernel"]
 
 def phases(total: int = 10, **shares: float) -> list[tuple[int | None, set[str]]]:
     train = TrainSettings(freeze_after=shares)
-    return [(each.end, {*each.frozen}) for each in patterns.phases(train, PATHS, total)]
+    return [(each.end, {*each.frozen}) for each in variable_patterns.phases(train, PATHS, total)]
 
 
 def test_without_the_setting_there_is_one_phase():
-    assert patterns.phases(TrainSettings(), PATHS, 10) == [patterns.ALL]
+    assert variable_patterns.phases(TrainSettings(), PATHS, 10) == [variable_patterns.ALL]
 
 
 def test_each_share_begins_a_phase():
@@ -38,5 +38,7 @@ def test_a_share_is_rounded_to_steps(share, total, expected):
 
 
 def test_the_phase_of_a_step():
-    found = patterns.phases(TrainSettings(freeze_after={"a/": 0.2, "b/": 0.5}), PATHS, 10)
-    assert [patterns.number_at(found, step) for step in range(11)] == [0] * 2 + [1] * 3 + [2] * 6
+    found = variable_patterns.phases(TrainSettings(freeze_after={"a/": 0.2, "b/": 0.5}), PATHS, 10)
+    assert [variable_patterns.number_at(found, step) for step in range(11)] == [0] * 2 + [1] * 3 + [
+        2
+    ] * 6

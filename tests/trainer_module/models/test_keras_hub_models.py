@@ -292,14 +292,14 @@ class TestWithKerasHub:
             np.testing.assert_array_equal(read[path], value)
 
     def test_files_of_another_preset_are_not_those_of_a_model(self, bert, tmp_path):
-        from stagecraft.trainer_module.models import registry
+        from stagecraft.trainer_module.models import build_model
 
         hub_presets.bert(tmp_path)
         found = []
         for folder in (bert[0], tmp_path):
             task = registries.task("text_classification", {**TEXT, "preset": str(folder)})
             name = "keras_hub:BertTextClassifier"
-            found.append(registry.files_read(name, task.sample_arguments, task))
+            found.append(build_model.files_read(name, task.sample_arguments, task))
         for files, folder in zip(found, (bert[0], tmp_path), strict=True):
             assert files and all(pathlib.Path(file).is_relative_to(folder) for file in files)
 
@@ -540,9 +540,9 @@ def _hugging_face(backbone):
 
 def test_model_args_have_no_effect_on_a_family():
     task = registries.task("image_classification")
-    from stagecraft.trainer_module.models import registry
+    from stagecraft.trainer_module.models import build_model
 
     with pytest.raises(SettingError) as raised:
-        registry.build("cnn", task.sample_arguments, task, {"width": 3})
+        build_model.build("cnn", task.sample_arguments, task, {"width": 3})
     assert raised.value.setting == "train.model_args"
     assert pathlib.Path(hub.__file__).is_file()

@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from stagecraft.trainer_module.models import matrices, patterns
+from stagecraft.trainer_module.models import matrices, variable_patterns
 from stagecraft.trainer_module.models.layers.own_layers import TiedEmbedding
 from stagecraft.trainer_module.models.matrices import Matrix
 
@@ -44,8 +44,8 @@ def test_each_expert_has_a_matrix_which_decays():
     layer = Experts(name="experts")
     layer.build((None, 4))
     assert matrices.of(layer.gate) == Matrix(outputs=(2,), separate=(0,))
-    assert patterns.is_kernel(layer.gate)
-    assert matrices.of(layer.bias) is None and not patterns.is_kernel(layer.bias)
+    assert variable_patterns.is_kernel(layer.gate)
+    assert matrices.of(layer.bias) is None and not variable_patterns.is_kernel(layer.bias)
 
 
 @pytest.mark.parametrize(

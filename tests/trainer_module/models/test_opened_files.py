@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from model_arguments import build, files_read
 
-from stagecraft.trainer_module.models import opened_files, registry
+from stagecraft.trainer_module.models import build_model, opened_files
 
 Read = Callable[[pathlib.Path], object]
 
@@ -195,14 +195,14 @@ def test_a_model_that_cannot_be_built_has_read_what_it_has(module):
 
 def test_a_model_is_built_once_for_all_who_ask(module, monkeypatch):
     built = []
-    call = registry._call
-    monkeypatch.setattr(registry, "_call", lambda *a: (built.append(a), call(*a))[1])
-    with registry.files_shared():
+    call = build_model._call
+    monkeypatch.setattr(build_model, "_call", lambda *a: (built.append(a), call(*a))[1])
+    with build_model.files_shared():
         build(f"{module}:model")
         for _ in range(2):
             assert "late" in _names(files_read(f"{module}:model"))
     assert len(built) == 1
-    with registry.files_shared(builds=False):
+    with build_model.files_shared(builds=False):
         files_read(f"{module}:model", 7)
     assert len(built) == 1
     assert files_read("resnet20") == []

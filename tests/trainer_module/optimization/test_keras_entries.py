@@ -9,7 +9,7 @@ from refusals import refusal
 from stagecraft.common import signatures
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.engines.training import learning_rate
+from stagecraft.trainer_module.engines.engine import learning_rate
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

@@ -11,7 +11,7 @@ from refusals import refusal
 import stagecraft as sc
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models import matrices, patterns
+from stagecraft.trainer_module.models import matrices, variable_patterns
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
@@ -83,7 +83,7 @@ def gradients(found: keras.Model) -> list[dict[str, np.ndarray]]:
 def trained(train: TrainSettings, found: keras.Model) -> dict[str, np.ndarray]:
     """The weights after some steps, with rates that change."""
     weights = found.trainable_variables
-    patterns.apply(train, found)
+    variable_patterns.apply(train, found)
     optimizer = make_optimizer(train, weights)
 
     @tf.function
@@ -269,7 +269,7 @@ def test_wrong_arguments_are_refused(args, value):
 )
 def test_it_needs_hidden_kernels_and_patterns_that_match(train, setting):
     with pytest.raises(SettingError) as caught:
-        patterns.apply(TrainSettings(optimizer="muon", **train), model())
+        variable_patterns.apply(TrainSettings(optimizer="muon", **train), model())
     assert caught.value.setting == setting
 
 

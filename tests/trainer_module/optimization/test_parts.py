@@ -8,7 +8,7 @@ from refusals import refusal
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models import patterns
+from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.optimization import slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
@@ -110,5 +110,5 @@ def test_wrong_arguments_are_refused(args, value):
 def test_patterns_fit_the_model(args):
     train = TrainSettings(optimizer="parts", optimizer_args=args)
     with pytest.raises(SettingError) as caught:
-        patterns.apply(train, model())
+        variable_patterns.apply(train, model())
     assert caught.value.setting == "train.optimizer_args"

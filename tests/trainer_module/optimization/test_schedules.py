@@ -6,7 +6,7 @@ import tensorflow as tf
 from refusals import refusal
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.engines.training import learning_rate
+from stagecraft.trainer_module.engines.engine import learning_rate
 from stagecraft.trainer_module.settings import TrainSettings
 
 TOTAL = 100

@@ -6,8 +6,8 @@ import pytest
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import devices, topology
+from stagecraft.trainer_module.parallel.devices import Topology, configure_devices
 from stagecraft.trainer_module.parallel.strategies import tpu
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -203,24 +203,25 @@ def test_replicas_are_the_tpus_cores(monkeypatch):
 
 def test_virtual_devices_after_tensorflow_has_started():
     there = _cpus()
-    topology.configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
+    configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
     with pytest.raises(UserError) as caught:
-        topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
+        configure_devices(ParallelSettings(virtual_devices=there + 1))
     assert caught.value.setting == "parallel.virtual_devices"
 
 
 VIRTUAL_DEVICES = """
-from stagecraft.trainer_module.parallel import devices, topology
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 one = ParallelSettings(virtual_devices=3)
 two = ParallelSettings(strategy="mirrored", replicas=2, virtual_devices=2)
 grid = ParallelSettings(strategy="grid", stages=3, devices="CPU:2,CPU:0,CPU:1", virtual_devices=3)
-topology.configure_devices(one)
+configure_devices(one)
 assert topology.resolve(one).devices == ("CPU:0",)
 assert topology.resolve(two).devices == ("CPU:0", "CPU:1")
 assert topology.resolve(grid).devices == ("CPU:2", "CPU:0", "CPU:1")
 # Nothing of this has started TensorFlow, so a strategy can still set up its collectives.
-topology.configure_devices(ParallelSettings(virtual_devices=4))
+configure_devices(ParallelSettings(virtual_devices=4))
 import tensorflow as tf
 assert len(tf.config.list_logical_devices("CPU")) == 4
 """

@@ -19,9 +19,10 @@ from unittest import mock
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines import step_metrics, strategy
+from stagecraft.trainer_module.engines import gradient_sums, step_metrics
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
 from stagecraft.trainer_module.parity.worker import Driver, measure
 
@@ -48,7 +49,7 @@ def _own(tensors: Sequence[tf.Tensor], reduce: Any) -> list[tf.Tensor]:
 FAULTS = {
     "dropped": (step_metrics, "plus", _first),
     "doubled": (step_metrics, "plus", _twice),
-    "not reduced": (strategy, "by_dtype", _own),
+    "not reduced": (gradient_sums, "by_dtype", _own),
 }
 """What is patched, and by what."""
 
@@ -62,7 +63,7 @@ def _fault(name: str) -> Iterator[mock.Mock]:
     assert patched.called, f"{name}: the engine has no such place"
 
 
-def _gradients(task: Task, devices: topology.Topology, over: Any) -> None:
+def _gradients(task: Task, devices: Topology, over: Any) -> None:
     assert task.reference is not None
     driver = Driver(task, devices, over)
     engine = driver.engine(task.settings)

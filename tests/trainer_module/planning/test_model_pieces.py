@@ -9,7 +9,7 @@ import random_costs
 
 from stagecraft.trainer_module.models.costs import Operation, StageCost, Tied, Times
 from stagecraft.trainer_module.planning import model_pieces
-from stagecraft.trainer_module.planning.sums import Sums
+from stagecraft.trainer_module.planning.range_costs import Sums
 
 MANY = 4 * model_pieces.ENOUGH
 

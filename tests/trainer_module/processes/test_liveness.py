@@ -1,7 +1,7 @@
 import pytest
 
-from stagecraft.trainer_module.processes import process_group
-from stagecraft.trainer_module.processes.process_group import LivenessMonitor
+from stagecraft.trainer_module.processes import liveness
+from stagecraft.trainer_module.processes.liveness import LivenessMonitor
 
 BEAT, START, STEP = ({"event": name} for name in ("beat", "started", "progress"))
 
@@ -55,7 +55,7 @@ def test_a_pause_of_the_monitor_is_no_silence(monitor, clock):
 
 
 def test_imports_may_hold_up_everything(monitor, clock):
-    assert _wait(monitor, clock, 10 * process_group.BEFORE_START) == ""
+    assert _wait(monitor, clock, 10 * liveness.BEFORE_START) == ""
     assert _wait(monitor, clock, 1).startswith("worker 1 ")
 
 

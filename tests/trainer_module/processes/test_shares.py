@@ -4,7 +4,7 @@ import pytest
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel.roles import roles
-from stagecraft.trainer_module.processes.process_group import THREADS, environments
+from stagecraft.trainer_module.processes.liveness import THREADS, environments
 from stagecraft.trainer_module.settings import ParallelSettings
 
 IN_STEP: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.processes import launcher, process_group
+from stagecraft.trainer_module.processes import launcher, liveness
 from stagecraft.trainer_module.processes.launcher import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -44,8 +44,8 @@ class Run:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     monkeypatch.setattr(launcher, "_LONGEST_BACK_OFF", 0.0)
-    monkeypatch.setattr(process_group, "GATHER_SECONDS", 0.5)
-    monkeypatch.setattr(process_group, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(liveness, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(liveness, "LINGER_SECONDS", 1.0)
 
     def of(
         plan: dict[str, list[str]], error: str | None = None, write_log: Any = None, **parallel: Any
@@ -250,7 +250,7 @@ def _is_alive(pid: int) -> bool:
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(f"""
         import sys
-        from stagecraft.trainer_module.processes import process_group, launcher
+        from stagecraft.trainer_module.processes import liveness, launcher
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
         launcher.Supervisor(

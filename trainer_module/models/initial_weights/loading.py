@@ -20,8 +20,8 @@ from stagecraft.trainer_module.models.initial_weights import (
     estimator_checkpoint,
     keras_file,
     keras_hub_preset,
-    meaning,
     source,
+    transform_graph_match,
 )
 from stagecraft.trainer_module.models.initial_weights.source import (
     VARIABLE_PATHS,
@@ -59,7 +59,7 @@ class Loaded(NamedTuple):
     rescaled: tuple[str, ...] = ()
     """Of a warm start: sentences about numbers that have another scale than before."""
 
-    moves: Mapping[str, meaning.Move] = MappingProxyType({})
+    moves: Mapping[str, transform_graph_match.Move] = MappingProxyType({})
     """Of ``rows``; not in the record."""
 
     def entry(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def read(
 
     Raises:
         InitialWeightsError: the weights cannot be read, do not match the model, or belong to
-            another Transform graph (:class:`~.meaning.MeaningError`).
+            another Transform graph (:class:`~.transform_graph_match.MeaningError`).
     """
     assert train.initial_weights is not None
     weights_source = source.find(train.initial_weights)
@@ -127,7 +127,7 @@ def read(
         for path, shape in variables.items()
         if path in weights or not keras_hub_preset.is_adapter(path)
     }
-    fitting = meaning.carried(
+    fitting = transform_graph_match.carried(
         weights_source.path,
         weights,
         model,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import available_devices, configure_devices
 from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 from stagecraft.trainer_module.planning.cost_model import Degrees
@@ -61,7 +61,7 @@ def resolved(
     if not capabilities(parallel.strategy).resolves:
         return Resolved(settings, None)
     with contextlib.suppress(UserError):  # too late: the training may start other processes
-        topology.configure_devices(parallel)
+        configure_devices(parallel)
     devices = _devices(parallel)
     again = _as_before(settings, earlier or {}, len(devices))
     if again is not None:
@@ -89,7 +89,7 @@ def _devices(parallel: ParallelSettings) -> list[str]:
         return list(parallel.device_names)
     if parallel.virtual_devices:
         return [f"CPU:{index}" for index in range(parallel.virtual_devices)]
-    return topology.available(parallel)
+    return available_devices(parallel)
 
 
 def _as_before(

@@ -1,0 +1,1 @@
+"""How each kind of layer is divided over devices: one file for each."""

@@ -18,8 +18,8 @@ from collections import Counter
 from stagecraft.common.errors import SettingError
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
+from stagecraft.components.kubernetes.jobs.settings import JobSettings
 
 RUNTIME = "stagecraft"  # name of the TrainingRuntime, in the namespace of the job
 RESTARTS = 3  # of each process, as the runtime says: a TrainJob has no field for restarts

@@ -15,9 +15,8 @@ from matplotlib.ticker import PercentFormatter
 
 from stagecraft.components.evaluator.evaluation import THRESHOLD
 from stagecraft.components.report.pages import formats
-from stagecraft.components.report.pages.charts import SIZE, Chart
+from stagecraft.components.report.pages.charts import SIZE, STYLE, Chart, Ink, inline
 from stagecraft.components.report.pages.sections.content import Content, Table
-from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Quality, ReportData
 
 TITLE = "Confusions, thresholds and calibration"

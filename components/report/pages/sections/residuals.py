@@ -7,9 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stagecraft.components.report.pages import formats
-from stagecraft.components.report.pages.charts import SIZE, Chart
+from stagecraft.components.report.pages.charts import SIZE, STYLE, Chart, Ink, inline
 from stagecraft.components.report.pages.sections.content import Content
-from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import ReportData
 
 TITLE = "Residuals"

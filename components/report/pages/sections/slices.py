@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagecraft.components.evaluator.evaluation import EXAMPLE_COUNT
-from stagecraft.components.report.pages import formats, quality_text
+from stagecraft.components.report.pages import formats, sentences
 from stagecraft.components.report.pages.sections.content import Content, Table
 from stagecraft.components.report.report_data import ReportData
 
@@ -33,4 +33,4 @@ def show(report: ReportData) -> Content | None:
         )
         for feature in dict.fromkeys(each.feature for each in quality.slices)
     ]
-    return Content(quality_text.worst_slice(report), tables=tables)
+    return Content(sentences.worst_slice(report), tables=tables)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stagecraft.common import kubernetes_names
+from stagecraft.common import kubernetes_syntax
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
-from stagecraft.pipeline.kubeflow.linter.proto import quantity
 
 _POD = "kubernetes/kubernetes pkg/apis/core/validation/validation.go ValidatePodSpec"
 _VOLUMES = (
@@ -26,42 +25,42 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             continue
         location = f"{component.executor_location}.container"
         image = component.container.get("image", "")
-        yield from _named(f"{location}.image", image, kubernetes_names.image(image))
+        yield from _named(f"{location}.image", image, kubernetes_syntax.image(image))
         for index, variable in enumerate(component.container.get("env", [])):
             name = variable.get("name", "")
             place = f"{location}.env[{index}].name"
-            yield from _named(place, name, kubernetes_names.variable(name))
+            yield from _named(place, name, kubernetes_syntax.variable(name))
 
 
 def check_pod(config: dict[str, Any], location: str) -> Iterator[Finding]:
     """Checks one executor's pod; ``location`` is that of its ``config``."""
     for field in ("secretAsEnv", "secretAsVolume", "imagePullSecret"):
         for place, item in _items(config, field, location):
-            yield from _constant(place, item, "secretName", kubernetes_names.subdomain)
+            yield from _constant(place, item, "secretName", kubernetes_syntax.subdomain)
     for place, item in _items(config, "secretAsEnv", location):
         for index, pair in enumerate(item.get("keyToEnv", [])):
             key, name = pair.get("secretKey", ""), pair.get("envVar", "")
             where = f"{place}.keyToEnv[{index}]"
-            yield from _named(f"{where}.secretKey", key, kubernetes_names.config_key(key))
-            yield from _named(f"{where}.envVar", name, kubernetes_names.variable(name))
+            yield from _named(f"{where}.secretKey", key, kubernetes_syntax.config_key(key))
+            yield from _named(f"{where}.envVar", name, kubernetes_syntax.variable(name))
     yield from _volumes(config, location)
     for place, item in _items(config, "emptyDirMounts", location):
-        size = quantity.parse(item.get("sizeLimit", ""))
+        size = kubernetes_syntax.parse_quantity(item.get("sizeLimit", ""))
         if size is not None and size < 0:
             yield from _named(f"{place}.sizeLimit", item["sizeLimit"], "is below 0")
     for key, value in config.get("nodeSelector", {}).get("labels", {}).items():
         place = f"{location}.nodeSelector.labels"
-        yield from _named(place, key, kubernetes_names.label_key(key))
-        yield from _named(place, value, kubernetes_names.label_value(value))
+        yield from _named(place, key, kubernetes_syntax.label_key(key))
+        yield from _named(place, value, kubernetes_syntax.label_value(value))
     seconds = int(config.get("activeDeadlineSeconds", 0))
-    if seconds > kubernetes_names.LARGEST_SECONDS:
-        problem = f"is above {kubernetes_names.LARGEST_SECONDS}"
+    if seconds > kubernetes_syntax.LARGEST_SECONDS:
+        problem = f"is above {kubernetes_syntax.LARGEST_SECONDS}"
         yield from _named(f"{location}.activeDeadlineSeconds", str(seconds), problem)
 
 
 def _volumes(config: dict[str, Any], location: str) -> Iterator[Finding]:
     """The driver names a claim's volume like the claim (makeVolumeMountPatch in k8s.go)."""
-    taken, paths = {*kubernetes_names.TAKEN_VOLUMES} - {"shm"}, set()
+    taken, paths = {*kubernetes_syntax.TAKEN_VOLUMES} - {"shm"}, set()
     for field, key in _VOLUMES:
         claims = set()
         for place, item in _items(config, field, location):
@@ -70,11 +69,11 @@ def _volumes(config: dict[str, Any], location: str) -> Iterator[Finding]:
             if name in taken:
                 yield from _named(f"{place}.{key}", name, "is the name of another volume")
             elif isinstance(name, str) and name:
-                yield from _named(f"{place}.{key}", name, kubernetes_names.label(name))
+                yield from _named(f"{place}.{key}", name, kubernetes_syntax.label(name))
             if path in paths:
                 yield from _named(f"{place}.mountPath", path, "is the path of another volume")
             folder = item.get("subPath", "")
-            yield from _named(f"{place}.subPath", folder, kubernetes_names.sub_path(folder))
+            yield from _named(f"{place}.subPath", folder, kubernetes_syntax.sub_path(folder))
             paths.add(path)
             claims.add(name)  # a pod may mount one claim at two paths
             if field != "pvcMount":

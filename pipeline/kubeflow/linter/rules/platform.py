@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.common import kubernetes_syntax
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
-from stagecraft.pipeline.kubeflow.linter.proto import quantity
-from stagecraft.pipeline.kubeflow.linter.proto.messages import KUBERNETES
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
+from stagecraft.pipeline.kubeflow.linter.protojson import KUBERNETES, Reader
 from stagecraft.pipeline.kubeflow.linter.rules import names
 from stagecraft.pipeline.kubeflow.linter.rules.sources import parameter_source
 
@@ -236,7 +235,7 @@ def _volume(item: dict[str, Any], place: str, size: str, *, needed: bool) -> Ite
     if not item.get("volumeName"):
         yield _refused("volume", f"{place}.volumeName", "the volume has no name")
     text = item.get(size, "")
-    if (text or needed) and quantity.parse(text) is None:
+    if (text or needed) and kubernetes_syntax.parse_quantity(text) is None:
         yield Finding(
             "volume",
             f"{place}.{size}",
@@ -346,7 +345,7 @@ def _init_container(container: dict[str, Any], taken: list[str]) -> str:
     resources = container.get("resources", {})
     for amounts in (resources.get("requests", {}), resources.get("limits", {})):
         for text in amounts.values():
-            if quantity.parse(text) is None:
+            if kubernetes_syntax.parse_quantity(text) is None:
                 return f"{text!r} is not an amount"
     return ""
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from stagecraft.common import kubernetes_syntax
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
-from stagecraft.pipeline.kubeflow.linter.proto import quantity
 
 _POD_RESOURCE = "backend/src/v2/driver/driver.go getPodResource"
 _ACCELERATOR = "backend/src/v2/driver/driver.go initPodSpecPatch"
@@ -36,7 +36,7 @@ def _resources(resources: dict[str, Any], location: str) -> Iterator[Finding]:
         text = resources.get(new) or f"{resources.get(old, 0):g}"
         if is_placeholder(text):
             continue
-        amount = quantity.parse(text)
+        amount = kubernetes_syntax.parse_quantity(text)
         if amount is None or amount < 0:
             yield _unreadable(f"{location}.{name}", text)
         elif amount:
@@ -79,7 +79,7 @@ def _accelerator(accelerator: dict[str, Any], location: str) -> Iterator[Finding
             _ACCELERATOR,
         )
     elif not is_placeholder(count):
-        amount = quantity.parse(count)
+        amount = kubernetes_syntax.parse_quantity(count)
         if amount is None or amount < 0 or amount != int(amount):
             yield _unreadable(location, count)
 

@@ -17,13 +17,15 @@ from kube_api.store import Resource
 from tfx import types
 
 from stagecraft.components.kubernetes.api import connection
-from stagecraft.components.kubernetes.jobs.job_settings import (
+from stagecraft.components.kubernetes.jobs.settings import (
     CLUSTER,
     CLUSTER_JOBS,
     ClusterSettings,
     JobSettings,
+    PodSettings,
+    Secret,
+    Volume,
 )
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secret, Volume
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor

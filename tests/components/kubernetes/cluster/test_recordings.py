@@ -21,7 +21,7 @@ from recordings import FOLDER, NAMES
 
 from stagecraft.components.kubernetes.api import connection, pod_logs
 from stagecraft.components.kubernetes.api.pod_status import PodWatch, pod_of
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.kubernetes.launch.training_job import JobFailedError, TrainingJob
 

@@ -10,7 +10,7 @@ from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder.exchange import UnsharedFolderError
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER, CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
 from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError

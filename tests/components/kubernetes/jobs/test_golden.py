@@ -11,7 +11,7 @@ import pytest
 import yaml
 from job_requests import every_request, job_request
 
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "golden" / "jobs"
 
@@ -39,5 +39,5 @@ def test_a_job_is_its_golden_file(kind, topology):
 
 def test_there_is_no_other_file():
     names = {f"{kind}-{topology}.yaml" for kind, topology in every_request()}
-    names.add("vertex.yaml")  # tests/pipeline/vertex/test_worker_pools.py
+    names.add("vertex.yaml")  # tests/contrib/vertex/test_worker_pools.py
     assert {file.name for file in FOLDER.iterdir()} == names

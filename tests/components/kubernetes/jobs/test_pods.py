@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from job_requests import KINDS, POD, every_request, job_request
 
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS, PodSettings
 
 
 def render(request: JobRequest) -> list[Json]:

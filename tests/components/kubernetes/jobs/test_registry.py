@@ -10,8 +10,8 @@ from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.components.kubernetes import preflight
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS, JobSettings
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
+from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS, JobSettings
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 
 

@@ -6,7 +6,7 @@ import pytest
 from job_requests import job_request
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.settings import JobSettings
 
 
 @pytest.mark.parametrize("name", ["a", "training-1", "x" * 40])

@@ -5,7 +5,7 @@ import pytest
 from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_status
 from stagecraft.components.kubernetes.jobs.kinds.job import JOB
-from stagecraft.components.kubernetes.launch.pod_reporter import PodReporter
+from stagecraft.components.kubernetes.launch.training_job import PodReporter
 from stagecraft.trainer_module.processes import exit_codes
 
 STARTED = "2026-11-22T00:00:00Z"

@@ -7,8 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from stagecraft.components.report.pages import charts
-from stagecraft.components.report.pages.charts import Chart
-from stagecraft.components.report.pages.svg import Ink
+from stagecraft.components.report.pages.charts import Chart, Ink
 from stagecraft.components.report.report_data import ReportData
 
 INKS = [value for name, value in vars(Ink).items() if name.isupper()]

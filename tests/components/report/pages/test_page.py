@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from chains import chain, settings
 
-from stagecraft.components.metadata.component_runs import ComponentRun
-from stagecraft.components.report.pages import model_card, page, training_text
+from stagecraft.components.metadata.run_metadata import ComponentRun
+from stagecraft.components.report.pages import model_card, page, sentences
 from stagecraft.components.report.report_data import ReportData
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.planning.search.result import SearchResult
@@ -91,8 +91,8 @@ def test_the_choice_of_a_search(name, request):
     entry = json.loads(json.dumps(dataclasses.asdict(found)))
     record = report.training.record | {"search": entry}
     assert SearchResult.of_record(entry) == found
-    text = training_text.topology(record)
-    before = training_text.topology(report.training.record)
+    text = sentences.topology(record)
+    before = sentences.topology(report.training.record)
     assert text.startswith(before) and "auto" not in before
     assert text.removeprefix(before).strip() in page.render(with_training(report, record=record))
 

@@ -13,7 +13,7 @@ from markupsafe import escape
 
 from stagecraft.components.evaluator.evaluation import Confusions, Slice
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.pages import formats, model_card, page, quality_text
+from stagecraft.components.report.pages import formats, model_card, page, sentences
 from stagecraft.components.report.pages.sections import (
     binary,
     confusions,
@@ -111,8 +111,8 @@ def test_the_page(rendered, houses):
         "data", "topology", "pipeline", "lineage", "reproduce",
     ]  # fmt: skip
     assert "<h1>MSE 0.2500 on 2,000 test examples</h1>" in rendered
-    texts = (quality_text.required(houses.quality), quality_text.compared(houses.quality))
-    for text in (*texts, quality_text.worst_slice(houses)):
+    texts = (sentences.required(houses.quality), sentences.compared(houses.quality))
+    for text in (*texts, sentences.worst_slice(houses)):
         assert str(escape(text)) in rendered
     assert "Examples per second" in rendered and "Examples per split" in rendered
     assert "&lt;b&gt;it&lt;/b&gt; ends" in rendered and "north (40), &lt;south&gt; (20)" in rendered
@@ -133,7 +133,7 @@ def test_the_charts_describe_what_they_show(rendered):
 
 def test_verdict_summary_and_card(houses):
     verdict = "MSE 0.2500 on 2,000 examples (last blessed model: 0.3000). Blessed and pushed"
-    assert quality_text.verdict(houses).startswith(verdict)
+    assert sentences.verdict(houses).startswith(verdict)
     summary = page.summary(houses)
     assert "| MAE | **0.4000** |" in summary and "recall" not in summary
     card = model_card.as_json(houses)
@@ -272,13 +272,13 @@ def test_weights_are_said(houses):
     assert report.quality and report.quality.is_weighted
     content = binary.show(report)
     assert content and content.tables[0].rows[0] == ("0", "45", "10")
-    sentence = quality_text.weighted(report.quality)
+    sentence = sentences.weighted(report.quality)
     for text in (page.render(report), page.summary(report)):
         assert sentence in text
     metrics = model_card.as_json(report)["quantitative_analysis"]["performance_metrics"]
     assert [each["slice"].endswith("weighted") for each in metrics] == [True, False] * 2
     without = binary_report(houses, **changes | {"sampled": sampled | {"weight": [1.0, 1.0]}})
-    assert without.quality and not quality_text.weighted(without.quality)
+    assert without.quality and not sentences.weighted(without.quality)
     assert sentence not in page.summary(without)
     captions = [[each.caption for each in slices_section.show(r).tables] for r in (report, without)]
     assert captions[0] != captions[1]
@@ -327,7 +327,7 @@ def test_examples_that_count_nowhere(houses):
 def test_unseen_labels_are_said_with_the_data(houses):
     assert houses.data
     data = dataclasses.replace(houses.data, unseen="eval: town Rom (2)")
-    assert data.unseen in quality_text.data_text(dataclasses.replace(houses, data=data))
+    assert data.unseen in sentences.data_text(dataclasses.replace(houses, data=data))
 
 
 def test_an_undefined_metric_of_a_slice_is_a_dash(houses):

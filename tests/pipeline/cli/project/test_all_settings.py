@@ -17,7 +17,7 @@ from PIL import Image
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.components.kubernetes.jobs.pod_settings import Secret, Toleration, Volume
+from stagecraft.components.kubernetes.jobs.settings import Secret, Toleration, Volume
 from stagecraft.pipeline.cli.project import writing
 from stagecraft.pipeline.kubeflow import compile as kubeflow
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner

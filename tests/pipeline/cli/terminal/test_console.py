@@ -5,8 +5,8 @@ import json
 
 from rich.console import Console
 
-from stagecraft.pipeline.cli.terminal import console, run_state, run_view, wording
-from stagecraft.pipeline.cli.terminal.run_state import RunState
+from stagecraft.pipeline.cli.terminal import console, run_view, wording
+from stagecraft.pipeline.cli.terminal.run_view import RunState
 
 
 def table(state, height):
@@ -157,4 +157,4 @@ def test_a_wait_says_for_whom_and_how_long():
     event = {"phase": "wait", "holder": "process 7 on node-2", "seconds": 75, "file": "/kept"}
     text = wording.progress_text(event)
     assert all(part in text for part in ("process 7 on node-2", "1 min 15 s", "/kept"))
-    assert event["phase"] in run_state.NOTICES
+    assert event["phase"] in run_view.NOTICES

@@ -5,7 +5,7 @@ import json
 import pytest
 from two_steps import spec, task
 
-from stagecraft.pipeline.cli.terminal.run_state import RunState
+from stagecraft.pipeline.cli.terminal.run_view import RunState
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.pipeline.kubeflow.linter import check

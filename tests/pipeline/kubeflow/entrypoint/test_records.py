@@ -5,9 +5,9 @@ import json
 import pytest
 from executor_input import executor_input
 
-from stagecraft.components.base_model import EXAMPLES, NoModelError, identity
 from stagecraft.components.pusher import versions
 from stagecraft.components.pusher.rollback import roll_back
+from stagecraft.components.resolvers import EXAMPLES_PROPERTY, NoModelError, examples_identity
 from stagecraft.pipeline.kubeflow.entrypoint import records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.records import Artifact, look_up
@@ -94,7 +94,7 @@ def _trained(store, day, folder=records.BLESSED, kind="ModelBlessing"):
     model = f"{PIPELINE}/{day}/Trainer/salt/model"
     (store / day / "Trainer" / "salt" / "model").mkdir(parents=True, exist_ok=True)
     (store / day / "Trainer" / "salt" / "model" / "file").touch()
-    trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
+    trained = Artifact(uri=model, metadata={EXAMPLES_PROPERTY: examples_identity([_examples(day)])})
     verdict = Artifact(uri=f"{PIPELINE}/{day}/verdict", metadata={})
     records.record(PIPELINE, {"Model": trained, kind: verdict}, folder)
     return model
@@ -130,7 +130,7 @@ def _pushed(store, tmp_path, day):
     (tmp_path / day).mkdir(parents=True)
     (tmp_path / day / "saved_model.pb").write_text(day)
     version = versions.write_version(str(tmp_path / day), SERVING, {"name": "name"})
-    trained = Artifact(uri=model, metadata={EXAMPLES: identity([_examples(day)])})
+    trained = Artifact(uri=model, metadata={EXAMPLES_PROPERTY: examples_identity([_examples(day)])})
     verdict = Artifact(uri="", metadata={"pushed": 1, "pushed_destination": version.path})
     records.record(PIPELINE, {"Model": trained, "PushedModel": verdict}, records.PUSHED)
     return model

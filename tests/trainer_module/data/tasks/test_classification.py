@@ -9,7 +9,7 @@ from refusals import refusal
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.engines.objective import Objective
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
 
 DRAW = np.random.default_rng(3)
@@ -68,7 +68,7 @@ def test_a_label_that_is_no_class_is_an_error(label):
 @pytest.mark.parametrize("model", ["linear", "dnn_8", "wide_deep_8"])
 def test_the_families_of_tables_give_a_logit_for_each_class(model):
     arguments = task().sample_arguments
-    built = registry.build(model, arguments, task())
+    built = build_model.build(model, arguments, task())
     inputs, _ = task().noise(arguments, 5, np.random.default_rng(0))
     assert built(inputs).shape == (5, 3)
 

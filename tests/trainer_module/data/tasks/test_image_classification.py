@@ -8,7 +8,7 @@ from transformed import serialized, transformed
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features
 from stagecraft.trainer_module import preprocessing
-from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.data.tasks.kinds.image_classification import (
     IMAGE_CLASSIFICATION,
@@ -65,7 +65,9 @@ def data(request, tmp_path_factory):
 
 def test_the_schema_has_the_models_arguments(data):
     assert data.arguments == {"input_shape": data.shape, "num_classes": 3}
-    assert labels.picture(str(data.schema)) == labels.Picture(data.shape, data.encoded)
+    assert schema_reader.picture(str(data.schema)) == schema_reader.Picture(
+        data.shape, data.encoded
+    )
     assert str(list(data.shape)) in IMAGE_CLASSIFICATION.input_text(str(data.schema))
 
 
@@ -161,7 +163,7 @@ def test_pictures_of_16_bits_and_several_sizes(tmp_path):
     graph = transformed(IMAGE_CLASSIFICATION, schema, rows, tmp_path)
     raw = {features.IMAGE: tf.constant(files)}
     found = graph.transform_features_layer()(raw)[features.IMAGE].numpy()
-    config = labels.picture(str(schema)).config()
+    config = schema_reader.picture(str(schema)).config()
     pixels = preprocessing.decode(raw[features.IMAGE], config).numpy().astype(np.float64)
     np.testing.assert_array_equal(pixels[1:], images[1:])
     expected = (pixels - pixels.mean()) / pixels.std()
@@ -194,7 +196,7 @@ def test_tags_that_are_refused(domain, tag, tmp_path):
     path = tmp_path / "schema.pbtxt"
     path.write_text(SCHEMA.format(shape=f'8x8x3" tag: "{tag}', domain=domain))
     with pytest.raises(UserError) as caught:
-        labels.picture(str(path))
+        schema_reader.picture(str(path))
     assert (caught.value.record, caught.value.value) == (features.IMAGE, tag)
 
 
@@ -212,5 +214,5 @@ def test_shapes_that_are_refused(shape, domain, tmp_path):
     path = tmp_path / "schema.pbtxt"
     path.write_text(SCHEMA.format(shape=shape, domain=domain))
     with pytest.raises(UserError) as caught:
-        labels.picture(str(path))
+        schema_reader.picture(str(path))
     assert caught.value.value == f"image_shape={shape}"

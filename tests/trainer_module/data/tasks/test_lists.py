@@ -17,7 +17,7 @@ from stagecraft.trainer_module.data.tasks.tables.dates import Date
 from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
 from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.data.tasks.task import Served
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 
 FEATURES = "task.args.features"
 NAN = float("nan")
@@ -180,7 +180,7 @@ def test_families_take_lists(model):
     )
     arguments = task.sample_arguments
     assert arguments["lengths"] == {"tags": 5, "steps": 4, "past": 3, "past_missing": 3}
-    built = registry.build(model, arguments, task)
+    built = build_model.build(model, arguments, task)
     inputs, _ = task.noise(arguments, 3, np.random.default_rng(0))
     assert {name: each.shape[1:] for name, each in inputs.items()} == {
         name: spec.shape for name, spec in task.input_specs(arguments).items()

@@ -15,9 +15,9 @@ from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabul
 from stagecraft.trainer_module.data.tasks.tables.regression import R2, Regression
 from stagecraft.trainer_module.data.tasks.task import Served
 from stagecraft.trainer_module.engines.objective import Objective
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training import export, signature_names
+from stagecraft.trainer_module.training import export
 
 DRAW = np.random.default_rng(3)
 LABELS = DRAW.integers(0, 2, 500).astype(np.float32)
@@ -139,7 +139,7 @@ def test_a_weight_column_counts_in_loss_and_metrics():
 @pytest.mark.parametrize("kinds", [["numeric"], ["hashed"], ["numeric", "hashed", "numeric"]])
 def test_families_take_any_columns(model, kinds):
     task = Regression({f"x{number}": kind for number, kind in enumerate(kinds)}, "y")
-    built = registry.build(model, task.sample_arguments, task)
+    built = build_model.build(model, task.sample_arguments, task)
     inputs, _ = task.noise(task.sample_arguments, 3, np.random.default_rng(0))
     outputs = built(inputs)
     task.check_outputs(model, outputs, task.sample_arguments)
@@ -156,7 +156,7 @@ def test_columns_may_have_the_names_of_layers(model):
     names = ("sum", "wide", "deep", "linear", "numbers", "columns", "dense1", "embedding_a", "a")
     for kind in ("numeric", "hashed"):
         task = Regression(dict.fromkeys(names, kind) | {"a_flat": "hashed", "b": "numeric"}, "y")
-        built = registry.build(model, task.sample_arguments, task)
+        built = build_model.build(model, task.sample_arguments, task)
         assert set(built.input) == {*names, "a_flat", "b"}
 
 
@@ -170,7 +170,7 @@ def test_columns_may_have_any_names():
     for names in (ODD[::2], ODD[1::2]):
         kinds = dict.fromkeys(ODD, "numeric") | dict.fromkeys(names, "hashed")
         task = Regression(kinds, "y")
-        built = tf.function(registry.build("wide_deep_8", task.sample_arguments, task))
+        built = tf.function(build_model.build("wide_deep_8", task.sample_arguments, task))
         inputs, _ = task.noise(task.sample_arguments, 3, DRAW)
         assert built(inputs).shape == (3, 1)
 
@@ -185,7 +185,7 @@ def test_columns_of_any_names_are_served(tmp_path):
     signature = task.plain_signatures(served)["serving_columns"]
     concrete = export._concrete(*signature)
     tf.saved_model.save(tf.Module(), str(tmp_path), {"serving_columns": concrete})
-    signature_names.restore(tmp_path, {"serving_columns": signature[1]})
+    export.restore_input_names(tmp_path, {"serving_columns": signature[1]})
     given = {name: tf.constant([float(n)]) for n, name in enumerate(ODD)}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         graph = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path))
@@ -212,7 +212,7 @@ def test_columns_of_unlike_names_are_served_in_python(tmp_path):
     specs = {name: tf.TensorSpec([None], tf.float32) for name in names}
     concrete = export._concrete(total, specs)
     tf.saved_model.save(tf.Module(), str(tmp_path), {"serving_columns": concrete})
-    signature_names.restore(tmp_path, {"serving_columns": specs})
+    export.restore_input_names(tmp_path, {"serving_columns": specs})
     called = tf.saved_model.load(str(tmp_path)).signatures["serving_columns"]
     given = {name: tf.constant([10.0**n]) for n, name in enumerate(names)}
     assert called(**given)["sum"].numpy().tolist() == [111111]
@@ -238,7 +238,7 @@ def test_vocabularies_of_like_names_are_apart(tmp_path):
 def test_another_task_s_family_is_refused():
     task = registries.task("taxi")
     with pytest.raises(SettingError) as caught:
-        registry.build("cnn", task.sample_arguments, task)
+        build_model.build("cnn", task.sample_arguments, task)
     assert (caught.value.setting, caught.value.value) == ("train.model", "cnn")
 
 

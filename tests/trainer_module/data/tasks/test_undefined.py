@@ -13,7 +13,7 @@ from tfx.types import standard_artifacts
 from stagecraft.components.evaluator import results
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.components.evaluator.evaluation import number, short
-from stagecraft.components.report.pages import charts, formats, training_text
+from stagecraft.components.report.pages import charts, formats, sentences
 from stagecraft.objects import compiled as keras_like
 from stagecraft.pipeline.local import summary
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
@@ -156,7 +156,7 @@ def test_the_report_says_what_chose():
     }
     points = [Point(step, 0.5, {"auc": NAN}, 0.1, 9.0) for step in (1, 2)]
     training = types.SimpleNamespace(record=record, curve=points)
-    text = training_text.trained(training)
+    text = sentences.trained(training)
     assert "auc –" in text and "AUC is undefined" in text and "least loss chose" in text
     titles = [each.title for each in charts.curves(training)]
     assert "AUC" in titles

@@ -25,6 +25,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parity.criteria import largest_difference
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
@@ -113,7 +114,7 @@ def difference(found: Values, expected: Values) -> float:
 
 
 def main(cases: str, optimizers: str, topologies: str) -> None:
-    topology.configure_devices(ParallelSettings(**DEVICES))
+    configure_devices(ParallelSettings(**DEVICES))
     found: dict[str, float] = {}
     for name in cases.split(","):
         case = CASES[name]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for `driving`, and `ne
 
 @pytest.fixture(scope="session", autouse=True)
 def _six_logical_cpus() -> None:
-    from stagecraft.trainer_module.parallel.topology import configure_devices
+    from stagecraft.trainer_module.parallel.devices import configure_devices
     from stagecraft.trainer_module.settings import ParallelSettings
 
     configure_devices(ParallelSettings(virtual_devices=6))
@@ -45,11 +45,11 @@ def grid() -> tuple[Any, list[Any]]:
     """
     import driving
 
-    from stagecraft.trainer_module.engines import placement
+    from stagecraft.trainer_module.engines import placement_check
 
     train = {"optimizer": "adamw", "clip_norm": 1.0, "ema_decay": 0.9}
     engine = driving.make(driving.GRID, "norm", **train)
     engine._placement_checked.add(0)
-    with placement.recording() as ops:
+    with placement_check.recording() as ops:
         engine.train(driving.feed(engine), 1)
     return engine, ops

@@ -10,8 +10,8 @@ import tensorflow as tf
 from model_arguments import classes
 
 from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings

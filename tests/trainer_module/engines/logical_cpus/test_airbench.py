@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES
 
-from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.engines.engine import Engine
 
 NAME = "airbench_4_6_8"
 ACCUMULATE: dict[str, Any] = {**ONE, "accumulate": 2}

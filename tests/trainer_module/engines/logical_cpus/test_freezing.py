@@ -16,7 +16,7 @@ import sharded
 import tensorflow as tf
 from driving import BATCH, GRID, MIRRORED, ONE, STAGES, STEPS, assert_no_drift, label, rare
 
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement_check
 from stagecraft.trainer_module.models.layers.random_state import floatx
 
 AFTER = {"^conv0/": 0.34, "dense/bias": 0.5}
@@ -235,14 +235,15 @@ def test_there_is_no_backward_pass_before_the_first_trained_layer(parallel):
     engine._placement_checked |= {0, 1}
     batches, filters = driving.feed(engine), []
     for steps in (3, 1):
-        with placement.recording() as ops:
+        with placement_check.recording() as ops:
             engine.train(batches, steps)
         assert ops
         filters.append(sum(op.kind == "Conv2DBackpropFilter" for op in ops))
         stages = {
             found[1]
             for op in ops
-            if placement.GRADIENT in op.name and (found := placement._STAGE_REPLICA.search(op.name))
+            if placement_check.GRADIENT in op.name
+            and (found := placement_check._STAGE_REPLICA.search(op.name))
         }
     assert filters[0] >= 2
     assert filters[1] == 0

@@ -4,7 +4,7 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement_check
 
 
 @pytest.mark.parametrize("remat", [rare(False), True])
@@ -35,13 +35,13 @@ def test_batch_statistics_and_accumulation():
 
 def test_the_check_sees_the_compiled_calls():
     engine = driving.make({**GRID, "jit": True})
-    with placement.recording() as ops:
+    with placement_check.recording() as ops:
         engine.gradients(next(driving.feed(engine)))
     found = set()
     for op in ops:
         cell = re.search(r"replica(\d)_stage(\d)/(forward|backward)", op.name)
         if cell and op.kind in ("XlaLaunch", "PartitionedCall", "StatefulPartitionedCall"):
-            backward = placement.GRADIENT in op.name or cell[3] == "backward"
+            backward = placement_check.GRADIENT in op.name or cell[3] == "backward"
             found.add((int(cell[1]), int(cell[2]), backward, op.device))
     assert found == {
         (replica, stage, backward, f"CPU:{2 * replica + stage}")

@@ -10,7 +10,7 @@ import pytest
 import sharded
 from driving import GRID, MIRRORED, ONE, STAGES, assert_no_drift, assert_same_bits, label, rare
 
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement_check
 
 EVERY, TOTAL = 2, driving.STEPS
 TRAIN: dict[str, Any] = {"lookahead": EVERY, "learning_rate": 0.05}
@@ -163,7 +163,7 @@ def test_frozen_weights_have_no_slow_weights():
 
 def test_ops_of_pulls_run_on_their_devices():
     engine = make(GRID, "norm", clip_norm=1.0)
-    with placement.recording() as ops:
+    with placement_check.recording() as ops:
         engine._placement_checked.add(0)
         trained(engine, 2)
     engine._check_placement(ops)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from driving import MIRRORED, ONE, label
 
 import stagecraft as sc
-from stagecraft import given
+from stagecraft import named_objects
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
@@ -50,9 +50,9 @@ def made(parallel, dropout=0.0, norm=False, fn=model_fn):
     asked = ParallelSettings(**{"virtual_devices": 6, "precision": "float64", **parallel})
     settings = TrainingSettings.model_validate(
         {
-            "task": {"name": given.put("task", found.task)},
+            "task": {"name": named_objects.put("task", found.task)},
             "train": {
-                "model": given.put("model", found.model),
+                "model": named_objects.put("model", found.model),
                 "optimizer": "sgd",
                 "learning_rate": 2.0**-5,
                 "momentum": 0,

@@ -10,8 +10,8 @@ from driving import MIRRORED, ONE, STAGES, label, rare
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings

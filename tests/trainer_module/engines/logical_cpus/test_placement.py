@@ -11,16 +11,16 @@ from driving import GRID, MIRRORED, ONE, STAGES, label, rare
 from tensorflow.python.eager import context
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement_check
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 
 
-def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
+def _devices_of_parts(ops: list[placement_check.Op]) -> dict[str, set[str]]:
     """``replica0_stage1/update`` and the like -> devices."""
     found: dict[str, set[str]] = collections.defaultdict(set)
     for op in ops:
         if match := re.search(r"(replica\d_stage\d)/([a-z]+)", op.name):
-            part = "backward" if placement.GRADIENT in op.name else match[2]
+            part = "backward" if placement_check.GRADIENT in op.name else match[2]
             found[f"{match[1]}/{part}"].add(op.device)
     return found
 
@@ -41,7 +41,7 @@ def test_every_stage_is_on_its_device(parallel, grid):
     else:
         engine = driving.make(parallel, "norm", clip_norm=1.0, ema_decay=0.9)
         engine._placement_checked.add(0)
-        with placement.recording() as ops:
+        with placement_check.recording() as ops:
             engine.train(driving.feed(engine), 1)
     found = _devices_of_parts(ops)
     replicas, stages = parallel.get("replicas", 1), parallel["stages"]
@@ -82,9 +82,9 @@ def test_a_cell_on_another_device_is_caught(monkeypatch):
 def test_replicas_are_where_they_should_be(parallel, devices):
     engine = driving.make({**parallel, "devices": devices})
     engine._placement_checked.add(0)
-    with placement.recording() as ops:
+    with placement_check.recording() as ops:
         engine.train(driving.feed(engine), 1)
-    used = {op.device for op in ops if placement.GRADIENT in op.name}
+    used = {op.device for op in ops if placement_check.GRADIENT in op.name}
     assert used == set(devices.split(","))
 
 

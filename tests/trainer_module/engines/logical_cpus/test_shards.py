@@ -15,7 +15,7 @@ from driving import ONE, assert_no_drift, assert_same_bits, rare
 from tensorflow.python.eager import context
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement_check
 
 STEPS = 3
 
@@ -142,10 +142,10 @@ def test_all_ops_of_a_shard_are_on_its_device_and_a_pair_has_one_sum():
     }
     engine._placement_checked.add(0)
     sent: collections.Counter[tuple[str, str]] = collections.Counter()
-    with _counting(sent), placement.recording() as ops:
+    with _counting(sent), placement_check.recording() as ops:
         engine.train(driving.feed(engine), 1)
     for op in ops:
-        if match := placement._STAGE_REPLICA.search(op.name):
+        if match := placement_check._STAGE_REPLICA.search(op.name):
             shard = int(match[3] or 0)
             assert op.device == ("CPU:1", "CPU:4", "CPU:2")[shard], op
     # Forward: the input to each other shard, and its part of the sum from there. Back: the same.

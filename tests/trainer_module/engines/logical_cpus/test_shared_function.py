@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 from driving import GRID, STAGES, label, rare
 
-from stagecraft.trainer_module.engines import grid_engine, placement, replica_pipeline
+from stagecraft.trainer_module.engines import grid_engine, placement_check, replica_pipeline
 from stagecraft.trainer_module.pipeline_parallel import partition, stage
 
 REMAT: dict[str, Any] = {"remat": True}
 WIDE: dict[str, Any] = {**STAGES, "stages": 2, "shards": 2, "precision": "float64"}
 
 
-def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement.Op]]:
+def trained(parallel: dict[str, Any], model: str) -> tuple[Any, list[placement_check.Op]]:
     engine = driving.make(parallel, model, clip_norm=1.0)
-    with placement.recording() as ops:
+    with placement_check.recording() as ops:
         engine._placement_checked.add(0)
         engine.train(driving.feed(engine), 3)
     engine._check_placement(ops)

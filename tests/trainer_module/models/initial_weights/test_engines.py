@@ -8,11 +8,11 @@ import pytest
 from model_arguments import classes
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import loading
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training import record
@@ -47,7 +47,7 @@ def test_every_topology_begins_with_them(name, weights):
     train = {"model": "user_models:tiny", "initial_weights": file, "ema_decay": 0.9, "steps": 4}
     settings = TrainingSettings.model_validate({"train": train, "parallel": TOPOLOGIES[name]})
     parallel = settings.parallel
-    devices = topology.Topology(
+    devices = Topology(
         strategy=parallel.strategy,
         devices=tuple(f"CPU:{n}" for n in range(parallel.replicas * parallel.stages)),
         stages=parallel.stages,

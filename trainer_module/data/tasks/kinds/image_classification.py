@@ -74,12 +74,12 @@ class ImageClassification(Task):
 
     def resolved_args(self, arguments: Mapping[str, Any], schema_path: str) -> Mapping[str, Any]:
         """``class_weights`` as a list."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
         given = self.class_weights
         if given is None:
             return arguments
-        known = labels.class_names(schema_path)
+        known = schema_reader.class_names(schema_path)
         if isinstance(given, Mapping):
             for name in given:
                 if name not in known:
@@ -101,16 +101,16 @@ class ImageClassification(Task):
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``input_shape``: height, width, channels; ``num_classes``."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
         self.resolved_args({}, schema_path)  # refuses class weights that do not fit
-        shape = labels.picture(schema_path).shape
+        shape = schema_reader.picture(schema_path).shape
         if self.preset is not None:
             converter = hub.image_converter(self.preset, self.preset_download)
             shape = (*(converter.image_size or shape[:2]), shape[2])
         return {
             "input_shape": shape,
-            "num_classes": len(labels.class_names(schema_path)),
+            "num_classes": len(schema_reader.class_names(schema_path)),
         }
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
@@ -125,11 +125,11 @@ class ImageClassification(Task):
         """``logits``, ``probabilities``, ``class_id`` and ``class_name``."""
         import tensorflow as tf
 
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
         logits = tf.cast(outputs, tf.float32)
         class_id = tf.argmax(logits, axis=-1)
-        class_names = tf.constant(list(labels.class_names(schema_path)))
+        class_names = tf.constant(list(schema_reader.class_names(schema_path)))
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
@@ -139,9 +139,9 @@ class ImageClassification(Task):
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """How to decode the picture."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        config = labels.picture(schema_path).config()
+        config = schema_reader.picture(schema_path).config()
         if self.preset is None:
             return config
         return {**config, "preset": self.preset, "download": self.preset_download}
@@ -150,9 +150,9 @@ class ImageClassification(Task):
         """``serving_images``, of decoded pictures; ``serving_files``, if the pictures are files."""
         import tensorflow as tf
 
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        picture = labels.picture(served.schema_path)
+        picture = schema_reader.picture(served.schema_path)
 
         def serving_images(images: Any) -> Any:
             shape = [-1, *served.raw_spec[names.IMAGE].shape]
@@ -189,9 +189,9 @@ class ImageClassification(Task):
 
     def input_text(self, schema_path: str) -> str:
         """The picture's shape."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        picture = labels.picture(schema_path)
+        picture = schema_reader.picture(schema_path)
         if picture.fit is not None:
             return "JPEG, PNG, BMP or GIF files of any size, or tf.Examples of them"
         return f"uint{picture.bits} images {list(picture.shape)}, or tf.Examples of them"
@@ -209,9 +209,9 @@ def files_signature(served: Served) -> Mapping[str, tuple[Callable[..., Any], An
     """``serving_files``, of files: string ``[batch]``; none if the raw pictures are no files."""
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data import labels
+    from stagecraft.trainer_module.data import schema_reader
 
-    if not labels.picture(served.schema_path).encoded:
+    if not schema_reader.picture(served.schema_path).encoded:
         return {}
 
     def serving_files(files: Any) -> Any:

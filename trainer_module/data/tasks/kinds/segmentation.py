@@ -49,17 +49,17 @@ class Segmentation(Task):
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``input_shape``: height, width, channels; ``num_classes``."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        labels.check_names(schema_path, self._classes, "task.args.num_classes")
-        shape = labels.picture(schema_path).shape
+        schema_reader.check_names(schema_path, self._classes, "task.args.num_classes")
+        shape = schema_reader.picture(schema_path).shape
         return {"input_shape": shape, "num_classes": self._classes}
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """Configuration of the picture, and ``num_classes``."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        return {**labels.picture(schema_path).config(), "num_classes": self._classes}
+        return {**schema_reader.picture(schema_path).config(), "num_classes": self._classes}
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """The picture."""

@@ -19,7 +19,7 @@ def preprocessing_fn(
     Args:
         inputs: a batch of raw features: ``image`` and ``mask``, bytes ``[n]`` or ``[n, 1]``;
             ``id``. The mask is encoded like the image, with one channel: the class of each pixel.
-        custom_config: of ``labels.Picture.config``; ``num_classes``: of a pixel.
+        custom_config: of ``schema_reader.Picture.config``; ``num_classes``: of a pixel.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``mask``, int64 ``[n, height, width]``;

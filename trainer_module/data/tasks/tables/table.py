@@ -139,9 +139,9 @@ class Table(Task):
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``numeric``, ``categorical`` and ``outputs``."""
-        from stagecraft.trainer_module.data import labels
+        from stagecraft.trainer_module.data import schema_reader
 
-        observed = of_schema(labels.read(schema_path))
+        observed = of_schema(schema_reader.read(schema_path))
         if found := [*self.mismatches(observed)]:
             raise MismatchError(found, schema_path)
         return dict(self._arguments)

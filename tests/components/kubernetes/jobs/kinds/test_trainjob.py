@@ -13,12 +13,11 @@ from kubeflow_trainer_api import models
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.kubernetes.jobs import pods
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.kinds import trainjob
 from stagecraft.components.kubernetes.jobs.kinds.job import JOB as INDEXED_JOB
 from stagecraft.components.kubernetes.jobs.kinds.trainjob import RESTARTS, RUNTIME, TRAIN_JOB
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import PORT, Json
+from stagecraft.components.kubernetes.jobs.settings import JobSettings, PodSettings
 
 MANIFEST = (
     pathlib.Path(__file__).resolve().parents[5]

@@ -18,7 +18,7 @@ from catalogue.rows import Row
 from catalogue.trainings import Values, by_engine, by_keras, difference
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ WRONG = "wrong"
 
 
 def main(out: str, topologies: str, *names: str) -> None:
-    topology.configure_devices(ParallelSettings(virtual_devices=2))
+    configure_devices(ParallelSettings(virtual_devices=2))
     results: dict[str, Any] = {}
     for row in all_rows():
         if row.needs or (names and row.name not in names):

@@ -10,7 +10,7 @@ from catalogue.rows import CLASSES, Row
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import build_model
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
@@ -41,7 +41,7 @@ def settings(parallel: ParallelSettings) -> TrainingSettings:
 
 def model_of(row: Row) -> keras.Model:
     """The row's model as a training builds it, checks included."""
-    registry._call = lambda *_: row.build()  # stands for a module of the user's
+    build_model._call = lambda *_: row.build()  # stands for a module of the user's
     return assemble(settings(ParallelSettings()).train, ARGUMENTS, precision=row.precision)
 
 
@@ -83,7 +83,7 @@ def by_engine(row: Row, parallel: ParallelSettings) -> list[Values]:
     """The same."""
     training = settings(parallel)
     devices = topology.resolve(parallel)
-    registry._call = lambda *_: row.build()
+    build_model._call = lambda *_: row.build()
     build = functools.partial(assemble, training.train, ARGUMENTS, precision=row.precision)
     engine = make_engine(connect(devices, parallel), devices, training, STEPS, build)
     images, labels = data()

@@ -1,0 +1,1 @@
+"""Estimators without TensorFlow's: their public names are in ``stagecraft.estimator``."""

@@ -1,1 +1,0 @@
-"""Pipeline specs as protocol buffers: fields, types, quantities."""
