@@ -69,7 +69,9 @@ def test_a_worker_that_dies_is_told_plainly(go, step, said):
     assert said in outcome.cause
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
 def test_a_signal_stops_the_worker_and_what_it_started(go, tmp_path, number):
     stock = signal.getsignal(number)
     with signals(tmp_path / "hanging", number):
