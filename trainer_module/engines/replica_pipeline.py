@@ -19,6 +19,7 @@ from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.models import model_graph
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.pipeline_parallel.shared_function import (
     Call,
@@ -30,6 +31,9 @@ from stagecraft.trainer_module.pipeline_parallel.shared_function import (
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups, vocabulary
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup
+
+_LEAST_CALLS = 256
+"""Calls of layers in a step: fewer are no functions."""
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Weights and state of a stage."""
@@ -83,7 +87,8 @@ class ReplicaPipeline:
         self._devices = parallel.stages
         self._divisors = parts, settings.train.batch_size
         """Of the penalty and of the sum over the examples: the quotients are parts of the loss."""
-        self._traces = traces if _shares_traces(parallel) else None
+        layers = sum(1 for stage in self.stages for _ in walk(stage.stage.model))
+        self._traces = traces if _shares_traces(parallel, layers) else None
         """The traces; None: each pass has its own ops."""
         self._device_type = tf.DeviceSpec.from_string(stages[0].device).device_type
         self.passes_back: list[list[bool]] = []
@@ -371,9 +376,15 @@ class ReplicaPipeline:
         return gradients, given
 
 
-def _shares_traces(parallel: ParallelSettings) -> bool:
-    """Whether all passes through a stage share a function. A single pass has its own ops."""
-    return parallel.microbatches * parallel.replicas > 1
+def _shares_traces(parallel: ParallelSettings, layers: int) -> bool:
+    """Whether all passes through a stage share a function; otherwise, each has its own ops.
+
+    To call a function takes the executor longer than to run the ops of a few layers, and these are
+    traced in seconds for all passes. XLA would compile them for each pass.
+    """
+    passes = parallel.microbatches * parallel.replicas
+    is_small = layers * passes < _LEAST_CALLS and not parallel.jit and parallel.shards == 1
+    return passes > 1 and not is_small
 
 
 class _Sum:

@@ -22,6 +22,16 @@ def _six_logical_cpus() -> None:
     configure_devices(ParallelSettings(virtual_devices=6))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _functions_are_shared(_six_logical_cpus: None) -> Iterator[None]:
+    """Small models share functions, as large ones do outside these tests."""
+    from stagecraft.trainer_module.engines import replica_pipeline
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_pipeline, "_LEAST_CALLS", 0)
+        yield
+
+
 @pytest.fixture
 def in_float64() -> Iterator[None]:
     """Layers and losses compute in float64."""

@@ -55,7 +55,7 @@ def test_the_numbers_are_the_same(parallel, model, monkeypatch):
     """The bits where both compute gradients by the same functions; otherwise, sums of gradients
     may have another order."""
     one, ops = trained(parallel, model)
-    monkeypatch.setattr(replica_pipeline, "_shares_traces", lambda parallel: False)
+    monkeypatch.setattr(replica_pipeline, "_shares_traces", lambda *_: False)
     other, more = trained(parallel, model)
     if "remat" in parallel:
         driving.assert_same_bits(one.state(), other.state())
@@ -80,7 +80,7 @@ def test_what_has_no_gradient_has_none(monkeypatch):
     assert names
     states = []
     for shares in (True, False):
-        monkeypatch.setattr(replica_pipeline, "_shares_traces", lambda parallel, s=shares: s)
+        monkeypatch.setattr(replica_pipeline, "_shares_traces", lambda *_, s=shares: s)
         keras.backend.clear_session()
         engine = driving.make({**parallel, "cuts": names[0]}, "stopped", **train)
         before = engine.state()
@@ -161,7 +161,19 @@ def _graph(engine: Any) -> Any:
     return engine._train_graph.get_concrete_function(batches, one).graph.as_graph_def()
 
 
-def test_a_single_pass_has_its_own_ops():
-    shares = replica_pipeline._shares_traces
-    assert shares(driving.ParallelSettings(**STAGES)) is True
-    assert shares(driving.ParallelSettings(**{**STAGES, "microbatches": 1})) is False
+@pytest.mark.parametrize(
+    ("changed", "layers", "shares"),
+    [
+        ({}, 128, True),
+        ({}, 127, False),
+        ({"jit": True}, 1, True),
+        ({"stages": 2, "shards": 2}, 1, True),
+        ({"microbatches": 1}, 1000, False),
+    ],
+)
+def test_a_single_pass_and_those_of_a_small_model_have_their_own_ops(
+    changed, layers, shares, monkeypatch
+):
+    monkeypatch.setattr(replica_pipeline, "_LEAST_CALLS", 256)  # zero in all other tests here
+    parallel = driving.ParallelSettings(**{**STAGES, **changed})
+    assert replica_pipeline._shares_traces(parallel, layers) is shares
