@@ -33,7 +33,7 @@ from stagecraft.trainer_module.tensor_parallel import group as groups, vocabular
 from stagecraft.trainer_module.tensor_parallel.group import ShardGroup
 
 _LEAST_CALLS = 256
-"""Calls of layers in a step: fewer are no functions."""
+"""Calls of layers in a step from which on its passes share functions."""
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Weights and state of a stage."""
