@@ -233,7 +233,7 @@ class _Derivation(NamedTuple):
 
 
 def _sizes(known: tuple[tf.Tensor, list[tf.Tensor], int]) -> tuple[Any, ...]:
-    """What divided tensors have in common that an op may take together."""
+    """Rank, axis and sizes of the pieces: equal if an op may take such tensors together."""
     whole, pieces, axis = known
     return whole.shape.rank, axis, *(piece.shape[axis] for piece in pieces)
 

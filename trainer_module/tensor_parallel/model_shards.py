@@ -344,7 +344,7 @@ def _class(name: str, own: type) -> Any:
 
 
 def _on_pieces(group: ShardGroup, activation: Callable[..., Any], inputs: Any, **more: Any) -> Any:
-    """What an activation makes of a tensor; of its pieces, if it is divided."""
+    """Applies an activation to a tensor; to its pieces, if it is divided."""
     pieces = None if group.is_inside else group.pieces(inputs)
     if pieces is None:
         return activation(inputs, **more)

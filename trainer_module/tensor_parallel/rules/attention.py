@@ -44,7 +44,7 @@ class _Heads(NamedTuple):
 
     queries: tuple[int, ...]
     keys: tuple[int, ...] | None
-    """None: all shards have the only head of keys and values."""
+    """Absent (None) if all shards have the only head of keys and values."""
 
 
 class AttentionRule(SlicesRule):

@@ -306,7 +306,7 @@ class Table(Task):
         return result
 
     def _raw_label(self, inputs: Mapping[str, Any]) -> Any:
-        """What :meth:`to_label` takes, from all raw features."""
+        """The argument of :meth:`to_label`, from all raw features."""
         return inputs[self.label]
 
     def to_label(self, raw: Any) -> Any:
