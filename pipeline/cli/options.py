@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-DEFAULT_CONFIG = "quickstart"
+_PROJECT_CONFIG = "settings.yaml"  # as `stagecraft init` writes it
+PRESET = "quickstart"
+
+
+def default_config() -> str:
+    """Names the settings without ``--config``: those of a project in this folder, or a preset."""
+    return _PROJECT_CONFIG if pathlib.Path(_PROJECT_CONFIG).is_file() else PRESET
 
 
 def settings_options(command: Decorated) -> Decorated:
@@ -32,12 +38,12 @@ def settings_options(command: Decorated) -> Decorated:
     )(command)
     return click.option(
         "--config",
-        default=DEFAULT_CONFIG,
-        show_default=True,
+        default=default_config,
         metavar="NAME|FILE",
         help="A preset (cifar10, cifar10-resnet20, cifar100, finetune-pictures, finetune-text, "
         "image_classification, language_model, quickstart, regression, segmentation, taxi) or a "
-        "YAML file of settings.",
+        f"YAML file of settings. Default: {_PROJECT_CONFIG} if the current folder has one, as a "
+        f"project of stagecraft init has; otherwise {PRESET}.",
     )(command)
 
 

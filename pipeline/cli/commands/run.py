@@ -160,7 +160,8 @@ def run(
         return _run_spans(asked, settings, output)
     log = open_log(output)
     log_path = pathlib.Path(log.name)
-    console.fields([("output", str(output)), ("log", str(log_path))], stderr=as_json)
+    about = [("config", config), ("output", str(output)), ("log", str(log_path))]
+    console.fields(about, stderr=as_json)
     spec = RunSpec(
         settings=settings,
         output=output.absolute(),
@@ -291,7 +292,7 @@ def _window(
 
 def run_command(
     *,
-    config: str = options.DEFAULT_CONFIG,
+    config: str = options.PRESET,
     data: str | None = None,
     overrides: tuple[str | Override, ...] = (),
     output: pathlib.Path | None = None,
@@ -305,7 +306,7 @@ def run_command(
 ) -> str:
     """The command line of a run, with the options that differ from the defaults."""
     words = ["stagecraft", "run"]
-    if config != options.DEFAULT_CONFIG:
+    if not config == options.default_config() == options.PRESET:
         words += ["--config", config]
     if data is not None:
         words += ["--data", data]

@@ -17,6 +17,13 @@ def test_what_it_prints_is_a_config(stagecraft, tmp_path):
     assert yaml.safe_load(result.stdout)["train"]["epochs"] == 7
 
 
+def test_a_folder_with_settings_needs_no_option(stagecraft):
+    pathlib.Path("settings.yaml").write_text("{name: mine, train: {epochs: 3}}")
+    shown = yaml.safe_load(stagecraft("config").stdout)
+    assert (shown["name"], shown["train"]["epochs"]) == ("mine", 3)
+    assert yaml.safe_load(stagecraft("config", "--config", "quickstart").stdout)["name"] != "mine"
+
+
 def test_it_describes_every_setting(stagecraft):
     text = stagecraft("config", "--describe").stdout
     assert "train.optimizer  (text, default sgd)\n" in text

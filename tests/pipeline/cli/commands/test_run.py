@@ -83,12 +83,12 @@ def test_json_is_the_last_line_and_the_only_one_on_stdout(stagecraft, tmp_path):
 def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
     result = stagecraft("run", fake=ALL)
     lines = result.stdout.splitlines()
-    assert lines[0] == "output  runs/quickstart"
-    log = pathlib.Path(lines[1].removeprefix("log     "))
+    assert lines[:2] == ["config  quickstart", "output  runs/quickstart"]
+    log = pathlib.Path(lines[2].removeprefix("log     "))
     assert log.parent == pathlib.Path("runs/quickstart/logs") and log.exists()
-    assert lines[2].startswith("starting: importing TensorFlow and TFX takes")
-    assert lines[3] == "quickstart: run R1"
-    assert lines[4:6] == [
+    assert lines[3].startswith("starting: importing TensorFlow and TFX takes")
+    assert lines[4] == "quickstart: run R1"
+    assert lines[5:7] == [
         "Cifar10ExampleGen: running",
         "Cifar10ExampleGen: done, 1.5 s (figure of Cifar10ExampleGen)",
     ]
@@ -402,6 +402,12 @@ def test_the_command_line_has_what_is_not_the_default():
         "--output", "runs/a b", "--set", "train.steps=9", "--set", "train.augment=[flip, crop]",
         "--runner", "beam", "--fresh", "--from", "Trainer", "--to", "Pusher",
     ]  # fmt: skip
+
+
+def test_in_a_project_the_command_line_names_the_preset(tmp_path, monkeypatch):
+    (tmp_path / "settings.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert run_command() == "stagecraft run --config quickstart"
 
 
 def test_the_command_line_has_nothing_that_may_be_a_secret():
