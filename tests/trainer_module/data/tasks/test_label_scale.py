@@ -9,7 +9,7 @@ from transformed import transformed
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 

@@ -10,9 +10,9 @@ from transformed import transformed
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries, safe_names
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.regression import R2, Regression
 from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
-from stagecraft.trainer_module.data.tasks.tables.regression import R2, Regression
 from stagecraft.trainer_module.data.tasks.task import Served
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import build_model
@@ -356,7 +356,7 @@ def test_a_positive_text_that_a_label_may_have(kind, tmp_path):
 
 
 USERS = """
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 HOUSES = Regression({"area": "numeric"}, "price")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.classifier import ClassWeights
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec
 from stagecraft.trainer_module.data.tasks.texts import sample

@@ -50,18 +50,17 @@ class Classifier(Table):
     """The transformed label of each class, if Transform found the classes."""
 
     @property
-    @abc.abstractmethod
     def _is_own(self) -> bool:
         """Whether the label is this class's business: a subclass may have a ``to_label``."""
-
-    @property
-    @abc.abstractmethod
-    def _has_names(self) -> bool:
-        """Whether the settings name classes."""
+        return type(self).to_label is Classifier.to_label
 
     @abc.abstractmethod
     def _finds_classes(self, kind: str) -> bool:
         """Whether the train split says what the classes are; ``kind``: type of the label."""
+
+    @abc.abstractmethod
+    def _label_of_settings(self, values: Any) -> Any:
+        """The transformed label ``[batch]`` of classes that the settings give."""
 
     @abc.abstractmethod
     def classes(self, values: Iterable[str]) -> tuple[str, ...]:
@@ -76,7 +75,7 @@ class Classifier(Table):
 
     @property
     def _numbers(self) -> list[str]:
-        takes_texts = self._is_own or self._has_names
+        takes_texts = self._is_own or self.class_names is not None
         return [name for name in super()._numbers if name != self.label or not takes_texts]
 
     @property
@@ -99,7 +98,7 @@ class Classifier(Table):
             return
         known = found.values.get(train, found.listed)
         try:
-            if not self._finds_classes(found.kind):
+            if not (self._is_own and self._finds_classes(found.kind)):
                 self._check_labels(found, known)
             elif known is not None:
                 self.weights_of(self.classes(known))
@@ -129,17 +128,20 @@ class Classifier(Table):
         return MismatchError([Mismatch(f"task.args.{setting}", value, self.label, problem, use)])
 
     def to_label(self, raw: Any) -> Any:
-        """The transformed label of classes that the train split names, ``[batch]``.
+        """The transformed label, ``[batch]``.
 
-        A number remains as it is. A text becomes its place in a vocabulary, int64; -1: it has none.
-        The vocabulary is in the order of the alphabet, backwards, because all weights are equal: a
-        place must not change because another class became more frequent.
+        If the train split says what the classes are, a number remains as it is, and a text becomes
+        its place in a vocabulary, int64; -1: it has none. The vocabulary is in the order of the
+        alphabet, backwards, because all weights are equal: a place must not change because another
+        class became more frequent.
         """
         import tensorflow as tf
         import tensorflow_transform as tft
 
         values = tf.reshape(raw, [-1])
         is_text = values.dtype == tf.string
+        if not self._finds_classes("BYTES" if is_text else "INT"):
+            return self._label_of_settings(values)
         found = line(values) if is_text else texts(values)
         vocabulary = tft.vocabulary(
             found,
