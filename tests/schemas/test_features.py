@@ -1,30 +1,23 @@
-"""What lacks a feature is refused by name."""
+"""A reader that lacks a feature is refused by name."""
 
 from __future__ import annotations
 
 import pytest
 
-from stagecraft.schemas import features, missing_features
-from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.schemas import features
 
 
-def test_what_is_missing_what_is_there_and_what_to_do() -> None:
-    with pytest.raises(MissingFeatureError) as raised:
-        missing_features.check(
-            "a.pbtxt", ["picture", "label"], features.ALL, "add each missing feature"
-        )
-    assert raised.value.missing == ("image", "id")
-    assert raised.value.present == ("label", "picture")
-    assert (raised.value.file, raised.value.suggestion) == ("a.pbtxt", "add each missing feature")
+@pytest.mark.parametrize(
+    ("known", "missing"), [(["picture", "label"], ("image", "id")), ([], features.ALL)]
+)
+def test_refuses_missing_features(known: list[str], missing: tuple[str, ...]) -> None:
+    with pytest.raises(features.MissingFeatureError) as raised:
+        features.require("a.pbtxt", known, features.ALL, "add each missing feature")
+    error = raised.value
+    assert (error.missing, error.present) == (missing, tuple(sorted(known)))
+    assert error.record == ", ".join(missing)
+    assert (error.file, error.suggestion) == ("a.pbtxt", "add each missing feature")
 
 
-def test_nothing_is_there() -> None:
-    with pytest.raises(MissingFeatureError) as caught:
-        missing_features.check("a.pbtxt", [], ["id"], "add each missing feature")
-    assert caught.value.record == "id"
-
-
-def test_nothing_is_missing() -> None:
-    missing_features.check(
-        "a.pbtxt", ["more", *features.ALL], features.ALL, "add each missing feature"
-    )
+def test_takes_more_features() -> None:
+    features.require("a.pbtxt", ["more", *features.ALL], features.ALL, "add each missing feature")

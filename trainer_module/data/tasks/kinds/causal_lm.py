@@ -173,9 +173,7 @@ class CausalLM(LanguageModel):
         """
         import tensorflow as tf
 
-        from stagecraft.schemas import missing_features
-
-        missing_features.check(
+        names.require(
             "preprocessing_fn: the schema of Transform",
             inputs,
             self.schema_features,
