@@ -242,6 +242,11 @@ def parameters(kind: type) -> dict[str, bool]:
     return found
 
 
+def is_adapter(path: str) -> bool:
+    """Whether a variable belongs to an adapter (LoRA), which files of Keras do not have."""
+    return path.rpartition("/")[2].startswith("lora_")
+
+
 def made(setting: str, value: object, call: Callable[[], Any]) -> Any:
     """The result of a call into KerasHub.
 
