@@ -42,11 +42,11 @@ SCHEDULES = _registry(
     more="optimization.keras_schedules",
 )
 LOSSES = _registry(
-    "optimization.loss.loss:Loss",
+    "optimization.loss:Loss",
     "train.loss",
-    "optimization.loss.losses",
+    "optimization.losses",
     "losses",
-    more="optimization.loss.keras_losses",
+    more="optimization.keras_losses",
 )
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
