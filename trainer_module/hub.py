@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from stagecraft.common import lazy
-from stagecraft.common.errors import SettingError, UserError, nearest, said
+from stagecraft.common import lazy, signatures
+from stagecraft.common.errors import SettingError, UserError, said
 
 EXTRA = "hub"
 """Of this distribution, with KerasHub."""
@@ -215,10 +215,7 @@ def check_arguments(
     """
     needed = parameters(kind)
     known = [name for name in needed if name not in provided]
-    for name in given:
-        if name not in known:
-            problem = f"is not an argument of {kind.__name__}"
-            raise SettingError(setting, name, problem, nearest(name, known))
+    signatures.refuse_unknown(setting, given, known, kind.__name__)
     for name, is_needed in needed.items():
         if is_needed and name not in {*given, *provided}:
             raise SettingError(
