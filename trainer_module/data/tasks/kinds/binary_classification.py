@@ -11,8 +11,6 @@ from stagecraft.trainer_module.data.tasks.constant import Frequency
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
 from stagecraft.trainer_module.data.tasks.tables.classifier import (
     Classifier,
-    ClassWeights,
-    checked_weights,
     listed,
     ordered,
 )
@@ -43,7 +41,7 @@ class BinaryClassification(Classifier):
         label: str,
         weight: str | None = None,
         positive: str | None = None,
-        class_weights: ClassWeights | None = None,
+        class_weights: checks.ClassWeights | None = None,
     ):
         """Declares the columns; see :class:`Table`.
 
@@ -62,7 +60,7 @@ class BinaryClassification(Classifier):
         use = f'positive: "{positive}"'
         checks.of_type("task.args.positive", positive, (str, type(None)), "is not a text", use)
         self.positive = positive
-        self.class_weights = checked_weights(class_weights, 2)
+        self.class_weights = checks.class_weights(class_weights, 2)
         if positive is not None:
             self.class_names = (f"not {positive}", positive)
             self.class_weights = self.weights_of(self.class_names)
@@ -116,13 +114,7 @@ class BinaryClassification(Classifier):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The cross entropy in nats, with ``train.label_smoothing``."""
-        import tensorflow as tf
-
-        logits = _logits(outputs, dtype)
-        labels = tf.cast(targets, logits.dtype)
-        if train is not None and train.label_smoothing:
-            labels = (1 - train.label_smoothing) * labels + train.label_smoothing / 2
-        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        return cross_entropy(outputs[:, 0], targets, dtype, train)
 
     def training_weights(self, targets: Nest, dtype: Any) -> Any:
         """The weight of the label's class."""
@@ -206,6 +198,23 @@ def _logits(outputs: Any, dtype: Any) -> Any:
 
     logits = outputs[:, 0]
     return logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)
+
+
+def cross_entropy(logits: Any, targets: Any, dtype: Any, train: TrainSettings | None) -> Any:
+    """Binary cross entropy in nats, with ``train.label_smoothing``: the shape of the logits.
+
+    Args:
+        targets: 0 or 1, of the same shape.
+        dtype: at least that of the result.
+        train: None: no smoothing.
+    """
+    import tensorflow as tf
+
+    logits = logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)
+    labels = tf.cast(targets, logits.dtype)
+    if train is not None and train.label_smoothing:
+        labels = (1 - train.label_smoothing) * labels + train.label_smoothing / 2
+    return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 BINARY_CLASSIFICATION = BinaryClassification({}, "")

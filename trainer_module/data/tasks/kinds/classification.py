@@ -14,8 +14,6 @@ from stagecraft.trainer_module.data.tasks.mismatches import Observed
 from stagecraft.trainer_module.data.tasks.tables.classifier import (
     MOST,
     Classifier,
-    ClassWeights,
-    checked_weights,
     listed,
     ordered,
 )
@@ -50,7 +48,7 @@ class Classification(Classifier):
         weight: str | None = None,
         num_classes: int | None = None,
         label_vocabulary: Sequence[str | int] | None = None,
-        class_weights: ClassWeights | None = None,
+        class_weights: checks.ClassWeights | None = None,
     ):
         """Declares the columns; see :class:`Table`.
 
@@ -75,7 +73,7 @@ class Classification(Classifier):
             problem = f"are not {num_classes} different values"
             use = "as many as task.args.num_classes, or without the latter"
             raise SettingError("task.args.label_vocabulary", label_vocabulary, problem, use)
-        given = checked_weights(class_weights, num_classes)
+        given = checks.class_weights(class_weights, num_classes)
         self._count = num_classes
         self.num_classes = num_classes or max(2, len(given or ()))
         super().__init__(features, label, weight, self.num_classes)
@@ -125,7 +123,7 @@ class Classification(Classifier):
 
     def value_checks(self) -> Sequence[ValueCheck]:
         """Checks of the columns, and of decimal labels, which must be classes of the settings."""
-        checks, labels = [*super().value_checks()], self._listed
+        found, labels = [*super().value_checks()], self._listed
         if self._is_own and labels is not None:
             is_named = self.label_vocabulary is not None
             setting, value = (
@@ -133,8 +131,8 @@ class Classification(Classifier):
             )
             wanted = f"labels that are {listed(labels)}"
             accepts = among(labels)
-            checks.append(ValueCheck(self.label, f"task.args.{setting}", value, wanted, accepts))
-        return checks
+            found.append(ValueCheck(self.label, f"task.args.{setting}", value, wanted, accepts))
+        return found
 
     def fitted(
         self, features: Mapping[str, Any], vocabulary: Callable[[str], Sequence[bytes]]
@@ -161,18 +159,7 @@ class Classification(Classifier):
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits``, ``probabilities``, ``class_id``; ``class_name``, if classes have names."""
-        import tensorflow as tf
-
-        logits = tf.cast(outputs, tf.float32)
-        class_id = tf.argmax(logits, axis=-1)
-        result = {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "class_id": class_id,
-        }
-        if self.class_names is not None:
-            result["class_name"] = tf.gather(tf.constant(list(self.class_names)), class_id)
-        return result
+        return softmax.named_outputs(outputs, self.class_names)
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The cross entropy in nats, with ``train.label_smoothing``."""

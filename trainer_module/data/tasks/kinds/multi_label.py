@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.constant import Constant
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import cross_entropy
 from stagecraft.trainer_module.data.tasks.kinds.classification import class_numbers
 from stagecraft.trainer_module.data.tasks.tables.column import (
     Column,
@@ -164,14 +165,7 @@ class MultiLabel(Table):
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
         """The mean cross entropy of the labels in nats, with ``train.label_smoothing``."""
-        import tensorflow as tf
-
-        logits = outputs if outputs.dtype == tf.float64 else tf.cast(outputs, dtype)
-        labels = tf.cast(targets, logits.dtype)
-        if train is not None and train.label_smoothing:
-            labels = (1 - train.label_smoothing) * labels + train.label_smoothing / 2
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        return tf.reduce_mean(losses, axis=1)
+        return self.per_example(cross_entropy(outputs, targets, dtype, train), targets)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """``accuracy``, the share of right answers; ``f1`` of all labels together."""

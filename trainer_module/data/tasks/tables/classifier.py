@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from stagecraft.common.errors import SettingError
 from stagecraft.common.text import visible
 from stagecraft.trainer_module import safe_names
-from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.checks import ClassWeights
 from stagecraft.trainer_module.data.tasks.mismatches import (
     Mismatch,
     MismatchError,
@@ -30,9 +29,6 @@ MOST = 1000
 """Classes that a train split may have; more values are names or measurements, but no classes."""
 
 _SHOWN = 5
-
-ClassWeights = Mapping[str, float] | Sequence[float]
-"""Factors of the training's loss: in the order of the classes; or by name, 1 for other classes."""
 
 
 class Classifier(Table):
@@ -217,26 +213,6 @@ def vocabulary_of(label: str, is_text: bool) -> str:
 
 def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else float(text)
-
-
-def checked_weights(given: Any, count: int | None) -> ClassWeights | None:
-    """``class_weights``, or a refusal; ``count``: of the classes, None if the data say it.
-
-    Raises:
-        SettingError: a weight is no number of 0 or more, or there is another number of weights.
-    """
-    values: Sequence[Any] = [*given.values()] if isinstance(given, Mapping) else ()
-    if given is not None and not isinstance(given, Mapping):
-        checks.of_type("task.args.class_weights", given, Sequence, "are no weights", "[1, 3]")
-        given = values = tuple(given)
-        count = count or len(given)
-        if len(given) != count:
-            problem = f"are not {count} weights"
-            raise SettingError("task.args.class_weights", given, problem, str([1] * count))
-    if not all(isinstance(each, (int, float)) and each >= 0 for each in values):
-        problem = "are not numbers of 0 or more"
-        raise SettingError("task.args.class_weights", given, problem, "[1, 3]")
-    return given
 
 
 def ordered(values: Iterable[str]) -> tuple[str, ...]:
