@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module.data.tasks import metric
-from stagecraft.trainer_module.data.tasks.constant import Constant
+from stagecraft.trainer_module.data.tasks.constant import Frequency
 from stagecraft.trainer_module.data.tasks.kinds.binary_classification import cross_entropy
 from stagecraft.trainer_module.data.tasks.kinds.classification import class_numbers
 from stagecraft.trainer_module.data.tasks.tables.column import (
@@ -171,36 +171,9 @@ class MultiLabel(Table):
         """``accuracy``, the share of right answers; ``f1`` of all labels together."""
         return (metric.Mean("accuracy", _is_correct), metric.Ratio("f1", _found))
 
-    def constant(self) -> Constant:
+    def constant(self) -> Frequency:
         """The frequency of each label."""
-        return Rates("the frequency of each label")
-
-
-class Rates(Constant):
-    """The logits of the labels' frequencies, as outputs ``[batch, labels]``.
-
-    Each label counts once more as present and as absent, so that no logit is infinite.
-    """
-
-    def __init__(self, answer: str):
-        """``answer``: see the base class."""
-        self.answer = answer
-
-    def sums(self, targets: Any, weights: Any) -> Any:
-        """The weight of each label, and of all examples."""
-        import tensorflow as tf
-
-        present = tf.reduce_sum(weights[:, tf.newaxis] * tf.cast(targets, tf.float64), axis=0)
-        return tf.concat([present, [tf.reduce_sum(weights)]], axis=0)
-
-    def outputs(self, sums: np.ndarray, targets: Any) -> Any:
-        """The logits."""
-        import numpy as np
-        import tensorflow as tf
-
-        *present, total = sums
-        logits = np.log(np.add(present, 1)) - np.log(total - np.array(present) + 1)
-        return tf.broadcast_to(tf.constant(logits, tf.float32), tf.shape(targets))
+        return Frequency("the frequency of each label")
 
 
 def _is_correct(outputs: Any, targets: Any) -> Any:
