@@ -9,7 +9,7 @@ import ast
 import functools
 import importlib.util
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stagecraft.common.errors import SettingError, nearest
@@ -79,6 +79,19 @@ def check(
     for name in free:
         if known[name] and name not in values:
             raise SettingError(setting, name, "is missing", f"{setting}: {{{name}: …}}")
+
+
+def refuse_unknown(setting: str, given: Iterable[str], known: Iterable[str], owner: str) -> None:
+    """Refuses names that are no arguments of ``owner``: a class, a function or a task.
+
+    Raises:
+        SettingError: a name is unknown.
+    """
+    names = [*known]
+    for name in given:
+        if name not in names:
+            use = nearest(name, names) or "no arguments"
+            raise SettingError(setting, name, f"is not an argument of {owner}", use)
 
 
 def refuse_any(setting: str, values: Mapping[str, Any], owner: str) -> None:

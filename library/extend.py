@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.engines.strategy_engine import StrategyEngine as StrategyEngine
     from stagecraft.trainer_module.models.family import ModelFamily as ModelFamily
     from stagecraft.trainer_module.models.layers.own_layers import Whitening as Whitening
-    from stagecraft.trainer_module.optimization.loss.loss import Loss as Loss
+    from stagecraft.trainer_module.optimization.loss import Loss as Loss
     from stagecraft.trainer_module.optimization.optimizer import Optimizer as Optimizer
     from stagecraft.trainer_module.optimization.schedule import (
         RateSchedule as RateSchedule,

@@ -5,8 +5,10 @@ from stagecraft.tables import Numeric, Regression
 HOUSES = Regression(features={"area": Numeric()}, label="price")
 """
 
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.multi_label import MultiLabel
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables.column import Column
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
@@ -19,8 +21,6 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
 )
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
 from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
-from stagecraft.trainer_module.data.tasks.tables.multi_label import MultiLabel
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 __all__ = [
     "BinaryClassification",

@@ -7,7 +7,7 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
-from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.schemas.features import MissingFeatureError
 from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.settings import TaskSettings
 

@@ -1,5 +1,7 @@
 """The features of an example: the one place that knows their names, shapes and dtypes.
 
+Also the check that a schema, a Transform graph or a file has the features that a reader needs.
+
 Class names live in the TFDV schema itself (a schema-level ``string_domain``
 named ``label_names``), so that a user's own schema brings its own classes along.
 """
@@ -7,9 +9,11 @@ named ``label_names``), so that a user's own schema brings its own classes along
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+
+from stagecraft.common.errors import UserError
 
 IMAGE = "image"
 """Raw: bytes, ``height * width * channels`` uint8 values in HWC order, or a JPEG, PNG, BMP or GIF
@@ -29,6 +33,9 @@ report name pictures by it."""
 
 TEXT = "text"
 """Raw: bytes, a window of a text in UTF-8."""
+
+SEPARATORS = {"characters": "", "words": " "}
+"""Unit of a text that is a token -> what stands between two of them."""
 
 TOKENS = "tokens"
 """Transformed: int64 ``[length]``, the ids of a window's tokens."""
@@ -98,3 +105,27 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType({each.name: each for each in 
 
 SAMPLE = _data_set("sample", "disc ring half_disc crescent square frame triangle cross star corner")
 """The generated sample, which stands in for CIFAR-10 where no archive is given."""
+
+
+class MissingFeatureError(UserError):
+    """A schema, a transform graph or a file lacks features."""
+
+    def __init__(self, where: str, missing: Sequence[str], present: Sequence[str], advice: str):
+        names = " and ".join(map(repr, missing))
+        plural = "s" if len(missing) > 1 else ""
+        known = f"only {', '.join(present)}" if present else "no features"
+        super().__init__(
+            f"{where}: no feature{plural} {names} (it has {known}); {advice}",
+            file=where,
+            record=", ".join(missing),
+            suggestion=advice,
+        )
+        self.missing = tuple(missing)
+        self.present = tuple(present)
+
+
+def require(where: str, present: Iterable[str], required: Sequence[str], advice: str) -> None:
+    """Refuses features of which a required one is missing."""
+    names = sorted(present)
+    if missing := [name for name in required if name not in names]:
+        raise MissingFeatureError(where, missing, names, advice)

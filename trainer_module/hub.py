@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from stagecraft.common import lazy
-from stagecraft.common.errors import SettingError, UserError, nearest, said
+from stagecraft.common import lazy, signatures
+from stagecraft.common.errors import SettingError, UserError, said
 
 EXTRA = "hub"
 """Of this distribution, with KerasHub."""
@@ -215,10 +215,7 @@ def check_arguments(
     """
     needed = parameters(kind)
     known = [name for name in needed if name not in provided]
-    for name in given:
-        if name not in known:
-            problem = f"is not an argument of {kind.__name__}"
-            raise SettingError(setting, name, problem, nearest(name, known))
+    signatures.refuse_unknown(setting, given, known, kind.__name__)
     for name, is_needed in needed.items():
         if is_needed and name not in {*given, *provided}:
             raise SettingError(
@@ -240,6 +237,11 @@ def parameters(kind: type) -> dict[str, bool]:
         first = not found
         found = {one.name: first and one.default is one.empty for one in named} | found
     return found
+
+
+def is_adapter(path: str) -> bool:
+    """Whether a variable belongs to an adapter (LoRA), which files of Keras do not have."""
+    return path.rpartition("/")[2].startswith("lora_")
 
 
 def made(setting: str, value: object, call: Callable[[], Any]) -> Any:

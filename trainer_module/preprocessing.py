@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 from stagecraft.trainer_module import decoding, hub
 
 
@@ -36,7 +36,7 @@ def preprocessing_fn(
     Raises:
         MissingFeatureError: the schema lacks one of these features.
     """
-    missing_features.check(
+    features.require(
         "preprocessing_fn: the schema of Transform",
         inputs,
         features.ALL,

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stagecraft.common.errors import SettingError, UserError, nearest, said
+from stagecraft.common import signatures
+from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.common.registry import Entry, Registry, UnknownNameError
 from stagecraft.common.settings import names
 
@@ -42,11 +43,11 @@ SCHEDULES = _registry(
     more="optimization.keras_schedules",
 )
 LOSSES = _registry(
-    "optimization.loss.loss:Loss",
+    "optimization.loss:Loss",
     "train.loss",
-    "optimization.loss.losses",
+    "optimization.losses",
     "losses",
-    more="optimization.loss.keras_losses",
+    more="optimization.keras_losses",
 )
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
@@ -84,11 +85,7 @@ def task(name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
 
 def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
     kind = type(task)
-    known = list(inspect.signature(kind).parameters)
-    for argument in arguments:
-        if argument not in known:
-            use = nearest(argument, known) or "no arguments"
-            raise SettingError("task.args", argument, f"is not an argument of {name}", use)
+    signatures.refuse_unknown("task.args", arguments, inspect.signature(kind).parameters, name)
     try:
         return kind(**arguments)
     except UserError:

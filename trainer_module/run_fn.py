@@ -17,7 +17,7 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.models.initial_weights import source, transform_graph_match
-from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
+from stagecraft.trainer_module.optimization.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.rules import capabilities

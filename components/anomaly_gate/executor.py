@@ -28,7 +28,7 @@ from stagecraft.components.anomaly_gate import (
 from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.components.metadata import manifest
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, MismatchError, missing
 from stagecraft.trainer_module.settings import TaskSettings
 
@@ -79,7 +79,7 @@ class Executor(base_executor.BaseExecutor):
         chosen = exec_properties.get("task")
         task = TaskSettings.model_validate_json(chosen).found if chosen else None
         if task is None:
-            missing_features.check(schema_file, known, needs, "use the name of a feature")
+            features.require(schema_file, known, needs, "use the name of a feature")
         else:
             checks.check_representations(schema, schema_file, task.schema_features)
 

@@ -15,7 +15,7 @@ from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.components.evaluator import baseline_check, without_autograph
 from stagecraft.components.metadata import manifest
-from stagecraft.schemas import missing_features
+from stagecraft.schemas import features
 
 Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"
@@ -60,7 +60,7 @@ class Executor(executor.Executor):
 def _check_slices(config: config_pb2.EvalConfig, folder: str) -> None:
     path = io_utils.get_only_uri_in_dir(folder)
     schema = io_utils.SchemaReader().read(path)
-    missing_features.check(
+    features.require(
         path,
         (feature.name for feature in schema.feature),
         [key for spec in config.slicing_specs for key in spec.feature_keys],

@@ -22,13 +22,13 @@ from stagecraft.contrib.estimator import feature_columns
 from stagecraft.contrib.estimator.feature_columns import FeatureColumn, Input
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks import checks
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
-from stagecraft.trainer_module.data.tasks.tables.classification import (
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.classification import (
     Classification,
     class_numbers,
 )
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables.column import Column
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables.table import Table
 from stagecraft.trainer_module.models import table_layers
 from stagecraft.trainer_module.optimization.optimizer import TAKEN

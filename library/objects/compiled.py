@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from stagecraft.common import user_objects
 from stagecraft.common.errors import SettingError, said
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import AUC
 from stagecraft.trainer_module.data.tasks.metric import Mean, Metric
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
 from stagecraft.trainer_module.models.layers.random_state import floatx
 
 

@@ -14,8 +14,8 @@ from stagecraft.common.errors import UserError
 from stagecraft.components import feature_statistics
 from stagecraft.components.anomaly_gate.component import AnomalyGate
 from stagecraft.components.report import data_summary
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables.columns import Bucketized, Numeric, Vocabulary
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 NAN = math.nan
 GOOD = {"x": [1.0, 2.0, 3.0, 4.0], "y": [0.0, 1.0, 0.0, 1.0]}

@@ -11,7 +11,7 @@ from stagecraft.components.anomaly_gate.executor import Executor as Gate
 from stagecraft.components.evaluator.component import Executor as Evaluator
 from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.components.import_schema import ImportSchema
-from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.schemas.features import MissingFeatureError
 from stagecraft.trainer_module.settings import TaskSettings
 
 FEATURE = 'feature { name: "town" type: BYTES %s }'

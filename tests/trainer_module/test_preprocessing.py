@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas import features
-from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.schemas.features import MissingFeatureError
 from stagecraft.trainer_module import preprocessing
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files, mixing as mixing_data
 from stagecraft.trainer_module.data.batch import Batch
@@ -41,13 +41,13 @@ IMAGES: Task = registries.TASKS.get("image_classification")
 def check_features(transform: tft.TFTransformOutput, task: Task = IMAGES) -> None:
     """Checks that a transform graph has the features for training and for export."""
     folder = os.path.dirname(transform.transform_savedmodel_dir)
-    missing_features.check(
+    features.require(
         f"{folder}: the output of preprocessing_fn",
         transform.transformed_feature_spec(),
         task.features,
         f"return {', '.join(task.features)} from preprocessing_fn",
     )
-    missing_features.check(
+    features.require(
         f"{folder}: the input of Transform",
         transform.raw_feature_spec(),
         task.served_features,

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from stagecraft.common.errors import UserError
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 from stagecraft.trainer_module import decoding
 
 LABEL_NAMES = "label_names"
@@ -183,7 +183,7 @@ def _refused_tag(tag: str, problem: str, use: str) -> UserError:
 
 def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> None:
     """Checks that a schema has the raw features of a task."""
-    missing_features.check(
+    features.require(
         schema_path,
         (feature.name for feature in read(schema_path).feature),
         names,

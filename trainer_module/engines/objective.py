@@ -10,7 +10,7 @@ from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
-from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
+from stagecraft.trainer_module.optimization.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainingSettings
 
 

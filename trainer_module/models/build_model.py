@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.common import user_objects
+from stagecraft.common import signatures, user_objects
 from stagecraft.common.errors import SettingError, UserError, nearest, said
 from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
@@ -183,16 +183,14 @@ def _check_given(name: str, function: Any, arguments: ModelArguments, given: _Gi
     if not given:
         return
     parameters = inspect.signature(function).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     known = [each for each in parameters if each not in arguments]
     for argument in given:
-        problem = f"is not an argument of {name}"
         if argument in arguments:
+            use = nearest(argument, known) or "no arguments"
             problem = "is an argument that the task gives"
-        elif takes_any or argument in known:
-            continue
-        use = nearest(argument, known) or "no arguments"
-        raise SettingError("train.model_args", argument, problem, use)
+            raise SettingError("train.model_args", argument, problem, use)
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        signatures.refuse_unknown("train.model_args", given, known, name)
 
 
 def _shown(arguments: ModelArguments) -> str:

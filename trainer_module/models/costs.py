@@ -1,8 +1,6 @@
 """Computes the costs of the stages of a model: parameters, operations, bytes.
 
-A model's own layers count as well as Keras's.
-
-Lists the operations of a graph with their costs.
+The user's own layers count as well as Keras's, by the operations of their graph.
 
 Convolutions and matrix products count two floating-point operations for each multiplication with
 addition. Any other operation counts one for each element that it reads or writes, whichever are

@@ -17,7 +17,6 @@ from keras.src.backend.common import stateless_scope
 from stagecraft.common.errors import SettingError, UserError, cleaned
 from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models.initial_weights.keras_hub_preset import is_adapter
 
 SETTING = "train.model_args"
 _BACKBONE, _PRESET = f"{SETTING}.backbone", f"{SETTING}.preset"
@@ -251,7 +250,7 @@ def _add_lora(model: Any, own: Mapping[str, Any]) -> None:
             raise SettingError(setting, target, f"names no layer of {backbone.name}", use)
     # By position: the name of the second argument differs between versions of KerasHub.
     hub.made(f"{SETTING}.lora_rank", rank, lambda: backbone.enable_lora(rank, targets))
-    if not any(is_adapter(weight.path) for weight in model.trainable_weights):
+    if not any(hub.is_adapter(weight.path) for weight in model.trainable_weights):
         use = f"{setting}: {use}"
         raise SettingError(f"{SETTING}.lora_rank", rank, "finds no layer to adapt", use)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -17,6 +16,9 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 class DeepFamily(ModelFamily):
     """Base of families with dense layers: ``NAME_64_32`` has layers of 64 and 32 units."""
+
+    is_wide = False
+    """Whether a linear model is added."""
 
     def sizes(self, name: str) -> dict[str, Any] | None:
         """``units`` of each dense layer, in order."""
@@ -36,19 +38,11 @@ class DeepFamily(ModelFamily):
         import keras
 
         given = inputs(numeric, categorical, lengths)
-        result = self.result(given, numeric, categorical, units, outputs)
+        wide = linear(given, numeric, categorical, outputs) if self.is_wide else None
+        result = deep(given, numeric, categorical, units, outputs)
+        if wide is not None:
+            result = keras.layers.Add(name=free("sum", given))([wide, result])
         return keras.Model(given, result, name=self.name)
-
-    @abc.abstractmethod
-    def result(
-        self,
-        given: Mapping[str, Any],
-        numeric: Sequence[str],
-        categorical: Mapping[str, int],
-        units: Sequence[int],
-        outputs: int,
-    ) -> Any:
-        """The model's symbolic output ``[batch, outputs]``, from inputs by name."""
 
 
 def inputs(

@@ -1,6 +1,4 @@
-"""Makes the optimizer of a training: weight decay by weight, a factor for each weight.
-
-Factors on the learning rate of single weights, in an optimizer of Keras.
+"""Makes the optimizer of a training: weight decay, and a factor on the learning rate, by weight.
 
 A factor applies wherever the rate does: to the update, and to the decoupled weight decay.
 """

@@ -17,7 +17,7 @@ def build(optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variabl
     watched = _Weights(optimizer, weights)
     optimizer.build(watched)
     counts: Counter[str] = Counter()
-    names, shared, owners = [], set(), {}
+    names, owners = [], {}
     for slot in optimizer.variables:
         place = watched.owners.get(id(slot))
         owner = "" if place is None else weights[place].path.replace("/", "_")
@@ -26,11 +26,9 @@ def build(optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variabl
             counts[owner] += 1
             own = f"{owner or 'state'}_{counts[owner]}"
         names.append(f"optimizer/{own}")
-        if place is None:
-            shared.add(names[-1])
-        else:
+        if place is not None:
             owners[names[-1]] = place
-    optimizer.slot_names, optimizer.shared_names, optimizer.slot_owners = names, shared, owners
+    optimizer.slot_names, optimizer.slot_owners = names, owners
 
 
 def named(optimizer: keras.optimizers.Optimizer) -> list[tuple[str, keras.Variable]]:
@@ -40,7 +38,7 @@ def named(optimizer: keras.optimizers.Optimizer) -> list[tuple[str, keras.Variab
 
 def shared(optimizer: keras.optimizers.Optimizer) -> frozenset[str]:
     """Names of the variables that belong to no weight, such as the step: equal on all stages."""
-    return frozenset(optimizer.shared_names)
+    return frozenset(optimizer.slot_names).difference(optimizer.slot_owners)
 
 
 def owners(optimizer: keras.optimizers.Optimizer) -> Mapping[str, int]:

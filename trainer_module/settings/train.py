@@ -5,7 +5,7 @@ Imports no TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -55,6 +55,21 @@ class WarmStart(Settings):
                 "one of them",
             )
         return self
+
+
+_PARSERS: Mapping[str, Callable[[str, Any], Any]] = {
+    "model_args": settings.mapping,
+    "optimizer_args": settings.mapping,
+    "schedule_args": settings.mapping,
+    "loss_args": settings.mapping,
+    "learning_rate_multipliers": settings.factors,
+    "freeze_after": settings.shares,
+    "weight_decay_exclude": settings.patterns,
+    "frozen": settings.patterns,
+    "window_weights": settings.positive_numbers,
+    "callbacks": settings.dotted_names,
+}
+"""Setting -> function that checks its value, or the text of it, which flat settings have."""
 
 
 class TrainSettings(Settings):
@@ -279,23 +294,12 @@ class TrainSettings(Settings):
         named = registries.losses(value)
         return named.get("") or named
 
-    @field_validator("model_args", "optimizer_args", "schedule_args", "loss_args", mode="before")
+    @field_validator(*_PARSERS, mode="before")
     @classmethod
-    def _parse_arguments(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accepts a mapping, or its JSON."""
-        return settings.mapping(f"train.{info.field_name}", value)
-
-    @field_validator("learning_rate_multipliers", mode="before")
-    @classmethod
-    def _parse_multipliers(cls, value: Any) -> Any:
-        """Accepts a mapping from patterns to factors, or its JSON."""
-        return settings.factors("train.learning_rate_multipliers", value)
-
-    @field_validator("freeze_after", mode="before")
-    @classmethod
-    def _parse_shares(cls, value: Any) -> Any:
-        """Accepts a mapping from patterns to shares, or its JSON."""
-        return settings.shares("train.freeze_after", value)
+    def _parse(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a mapping or a list, or its text."""
+        name = info.field_name or ""
+        return _PARSERS[name](f"train.{name}", value)
 
     @field_validator("loss_weights", mode="before")
     @classmethod
@@ -307,24 +311,6 @@ class TrainSettings(Settings):
                 raise _misfit("loss_weights", output, "a number")
         return weights
 
-    @field_validator("weight_decay_exclude", "frozen", mode="before")
-    @classmethod
-    def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
-        """Accepts a list, its JSON, or a single regular expression."""
-        return settings.patterns(f"train.{info.field_name}", value)
-
-    @field_validator("window_weights", mode="before")
-    @classmethod
-    def _parse_window_weights(cls, value: Any) -> Any:
-        """Accepts a list, its JSON, or numbers separated by commas."""
-        return settings.positive_numbers("train.window_weights", value)
-
-    @field_validator("callbacks", mode="before")
-    @classmethod
-    def _parse_callbacks(cls, value: Any) -> Any:
-        """Accepts a list, its JSON, or names separated by commas."""
-        return settings.dotted_names("train.callbacks", value)
-
     @field_validator("initial_weights")
     @classmethod
     def _check_initial_weights(cls, value: str | None) -> str | None:
@@ -335,15 +321,10 @@ class TrainSettings(Settings):
                 "is a URI, but a training run loads weights only from files",
                 "a path that all processes can read, in the container image or on a volume",
             )
-        return value or None
-
-    @field_validator("initial_weights")
-    @classmethod
-    def _check_run(cls, value: str | None) -> str | None:
         if value == RUN:
             problem = "names no run"
             raise SettingError("train.initial_weights", value, problem, "run:ID of `history`")
-        return value
+        return value or None
 
     @field_validator("warm_start", mode="before")
     @classmethod

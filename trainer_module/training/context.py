@@ -24,7 +24,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import source, transform_graph_match
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded, note_weights
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
+from stagecraft.trainer_module.optimization.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.devices import Topology

@@ -70,8 +70,8 @@ from stagecraft.trainer_module.data.tasks import metric
 from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights import transform_graph_match
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.optimization.loss.loss import Losses
-from stagecraft.trainer_module.optimization.loss.make_loss import make_loss
+from stagecraft.trainer_module.optimization.loss import Losses
+from stagecraft.trainer_module.optimization.make_loss import make_loss
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training import assets, test_time_augmentation
 

@@ -3,7 +3,7 @@
 from models import features  # of the template
 from models.keras_model import constants
 
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
     Identity,

@@ -20,7 +20,6 @@ from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
 SUFFIX = ".txt"
 
@@ -95,7 +94,7 @@ def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
         tokens = tokens + more
         starts = range(0, len(tokens) - window + 1, window - 1)
         for start in starts:
-            yield SEPARATORS[unit].join(tokens[start : start + window])
+            yield features.SEPARATORS[unit].join(tokens[start : start + window])
         tokens = tokens[len(starts) * (window - 1) :]
 
 
@@ -220,8 +219,8 @@ class TextExampleGen(base.SourceExampleGen):
         Raises:
           SettingError: an argument is invalid.
         """
-        if unit not in SEPARATORS:
-            raise SettingError("unit", unit, "is unknown", " or ".join(SEPARATORS))
+        if unit not in features.SEPARATORS:
+            raise SettingError("unit", unit, "is unknown", " or ".join(features.SEPARATORS))
         super().__init__(
             source,
             span,

@@ -9,12 +9,12 @@ from scipy import stats
 
 from stagecraft.components.evaluator.evaluation import ENOUGH, Comparison
 from stagecraft.components.evaluator.task_metric import _PairedSums
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import (
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import (
     AUC,
     BinaryClassification,
 )
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 
 NUMBER = Regression({"x": "numeric"}, "y")
 CLASSES = Classification({"x": "numeric"}, "y", num_classes=3)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.common.errors import UserError
-from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.schemas.features import MissingFeatureError
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 

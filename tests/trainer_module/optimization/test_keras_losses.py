@@ -10,7 +10,7 @@ from refusals import refusal
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.optimization.loss.make_loss import check_loss, make_loss
+from stagecraft.trainer_module.optimization.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 MINE = sys.modules[__name__]

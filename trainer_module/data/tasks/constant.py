@@ -99,25 +99,31 @@ class Frequencies(Constant):
         return tf.ensure_shape(tf.broadcast_to(logits, shape), [*targets.shape, self._classes])
 
 
-class Frequency(Frequencies):
-    """The logit of the frequency of the label 1, as outputs ``[batch, 1]``.
+class Frequency(Constant):
+    """The logits of the frequencies of labels, as outputs ``[batch, labels]``.
 
-    Targets are 0 or 1, ``[batch]`` or ``[batch, 1]``.
+    Targets are 0 or 1: ``[batch]`` for one label, or ``[batch, labels]``. Each label counts once
+    more as present and as absent, so that no logit is infinite.
     """
 
     def __init__(self, answer: str):
         """``answer``: see the base class."""
-        super().__init__(2, answer)
+        self.answer = answer
 
     def sums(self, targets: Any, weights: Any) -> Any:
-        """The weight of each label."""
+        """The weight of each label, and of all examples."""
         import tensorflow as tf
 
-        return super().sums(tf.reshape(targets, [-1]), weights)
+        targets = targets if targets.shape.rank == 2 else targets[:, tf.newaxis]
+        present = tf.reduce_sum(weights[:, tf.newaxis] * tf.cast(targets, tf.float64), axis=0)
+        return tf.concat([present, [tf.reduce_sum(weights)]], axis=0)
 
     def outputs(self, sums: np.ndarray, targets: Any) -> Any:
-        """The logit."""
+        """The logits."""
+        import numpy as np
         import tensorflow as tf
 
-        logits = super().outputs(sums, tf.reshape(targets, [-1]))
-        return logits[:, 1:] - logits[:, :1]
+        present, total = sums[:-1], sums[-1]
+        logits = np.log(present + 1) - np.log(total - present + 1)
+        shape = [tf.shape(targets)[0], len(logits)]
+        return tf.broadcast_to(tf.constant(logits, tf.float32), shape)

@@ -93,10 +93,6 @@ class Mean(Metric):
         return float(total / weight) if weight else math.nan
 
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
 class Ratio(Metric):
     """A function of a quotient of sums, such as the errors by the tokens of all examples."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stagecraft.common.errors import UserError
+from stagecraft.trainer_module.data.tasks import checks
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import TrainSettings
@@ -73,6 +74,21 @@ def is_correct(logits: Any, targets: Any) -> Any:
     return tf.equal(tf.argmax(logits, axis=-1, output_type=targets.dtype), targets)
 
 
+def named_outputs(outputs: Any, class_names: Sequence[str] | None) -> dict[str, Any]:
+    """The exported model's outputs, from logits ``[batch, classes]``.
+
+    ``logits``, ``probabilities``, ``class_id``; and ``class_name``, if classes have names.
+    """
+    import tensorflow as tf
+
+    logits = tf.cast(outputs, tf.float32)
+    class_id = tf.argmax(logits, axis=-1)
+    found = {"logits": logits, "probabilities": tf.nn.softmax(logits), "class_id": class_id}
+    if class_names is not None:
+        found["class_name"] = tf.gather(tf.constant(list(class_names)), class_id)
+    return found
+
+
 def check_logits(name: str, outputs: Any, shape: tuple[int, ...], each: str) -> None:
     """Refuses a model whose outputs for a batch of three are not logits ``[batch, *shape]``.
 
@@ -87,14 +103,7 @@ def check_logits(name: str, outputs: Any, shape: tuple[int, ...], each: str) -> 
     import keras
     import numpy as np
 
-    found = getattr(outputs, "shape", None)
-    shown = type(outputs).__name__ if found is None else tuple(found)
-    if shown != (3, *shape):
-        expected = ", ".join(map(str, shape))
-        raise UserError(
-            f"train.model: {name} returns {shown} for a batch of 3; expected [batch, {expected}], "
-            f"one logit for each {each}"
-        )
+    checks.outputs(name, outputs, shape, f", one logit for each {each}")
     if isinstance(outputs, keras.KerasTensor):  # shapes alone
         return
     values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
@@ -102,5 +111,7 @@ def check_logits(name: str, outputs: Any, shape: tuple[int, ...], each: str) -> 
     if shape[-1] > 1 and values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=4e-3):
         raise UserError(
             f"train.model: {name} returns probabilities, but the loss and the exported model "
-            "apply the softmax; remove the softmax at the model's end to return logits"
+            "apply the softmax; remove the softmax at the model's end to return logits",
+            setting="train.model",
+            value=name,
         )

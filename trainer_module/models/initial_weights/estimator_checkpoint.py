@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.common.errors import cleaned
 from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 
@@ -61,8 +62,7 @@ def read(prefix: pathlib.Path, paths: Collection[str]) -> dict[str, np.ndarray]:
     except InitialWeightsError:
         raise
     except Exception as error:  # for a damaged file TensorFlow raises IndexError, RuntimeError, …
-        text = " ".join(str(error).split())[:300]
-        raise InitialWeightsError(prefix, f"cannot be read: {text}") from None
+        raise InitialWeightsError(prefix, f"cannot be read: {cleaned(str(error))}") from None
     return {path_of(name, paths): value for name, value in _joined(prefix, values).items()}
 
 

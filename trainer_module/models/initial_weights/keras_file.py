@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.common.errors import cleaned
 from stagecraft.trainer_module.models.initial_weights.source import (
     InitialWeightsError,
     Kind,
@@ -181,8 +182,7 @@ def _layout(path: pathlib.Path, file: IO[bytes]) -> Iterator[_Layout]:
     except InitialWeightsError:
         raise
     except Exception as error:  # for a damaged file h5py raises OSError, KeyError, RuntimeError, …
-        text = " ".join(str(error).split())[:300]
-        raise InitialWeightsError(path, f"cannot be read: {text}") from None
+        raise InitialWeightsError(path, f"cannot be read: {cleaned(str(error))}") from None
 
 
 def _named(layout: _Layout, by_name: bool) -> dict[str, str]:

@@ -15,15 +15,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from stagecraft.common.errors import cleaned
+from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.models.initial_weights import (
     estimator_checkpoint,
     keras_file,
-    keras_hub_preset,
     source,
     transform_graph_match,
 )
 from stagecraft.trainer_module.models.initial_weights.source import (
+    SETTING,
     VARIABLE_PATHS,
     InitialWeightsError,
     Kind,
@@ -53,20 +55,21 @@ class Loaded(NamedTuple):
     could not be found out; None: there are no data yet."""
     carried: tuple[str, ...] = ()
     """Features whose ids have changed, and whose rows were carried over by token."""
-    rows: Mapping[str, Mapping[str, int]] = MappingProxyType({})
-    """Of a warm start: path of each such variable -> number of tokens ``carried`` over, ``new`` and
-    ``dropped``."""
+    moves: Mapping[str, transform_graph_match.Move] = MappingProxyType({})
+    """Of a warm start: path of each such variable -> the places that its rows had before."""
     rescaled: tuple[str, ...] = ()
     """Of a warm start: sentences about numbers that have another scale than before."""
 
-    moves: Mapping[str, transform_graph_match.Move] = MappingProxyType({})
-    """Of ``rows``; not in the record."""
+    @property
+    def rows(self) -> dict[str, dict[str, int]]:
+        """Path of a moved variable -> number of tokens ``carried`` over, ``new``, ``dropped``."""
+        return {path: move.counts() for path, move in self.moves.items()}
 
     def entry(self) -> dict[str, Any]:
         """The entry in a training's record."""
         kept = self._asdict()
         del kept["moves"]
-        return {**kept, "rows": {path: dict(counts) for path, counts in self.rows.items()}}
+        return {**kept, "rows": self.rows}
 
     def note(self) -> str:
         """A sentence for people."""
@@ -114,7 +117,7 @@ def read(
     elif weights_source.kind is Kind.ESTIMATOR:
         weights = estimator_checkpoint.read(weights_source.path, variables)
     elif weights_source.kind is Kind.KERAS_HUB:
-        weights = keras_hub_preset.read(weights_source.path, model)
+        weights = _of_keras_hub(weights_source.path, model)
     else:
         weights = keras_file.read(weights_source, model)
     weights = {
@@ -125,7 +128,7 @@ def read(
     variables = {
         path: shape
         for path, shape in variables.items()
-        if path in weights or not keras_hub_preset.is_adapter(path)
+        if path in weights or not hub.is_adapter(path)
     }
     fitting = transform_graph_match.carried(
         weights_source.path,
@@ -147,9 +150,8 @@ def read(
         len(variables),
         compared,
         fitting.features,
-        {path: move.counts() for path, move in fitting.moves.items()},
-        tuple(map(str, fitting.rescaled)),
         fitting.moves,
+        tuple(map(str, fitting.rescaled)),
     )
     note = loaded.note()
     _log.info("%s, %s", note, weights_source.kind.value)
@@ -193,7 +195,7 @@ def _of_checkpoint(folder: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         state = checkpoint_files.read(folder.resolve()).state
     except checkpoint_files.UnreadableCheckpointError as error:
-        raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
+        raise InitialWeightsError(folder, f"cannot be read: {cleaned(str(error))}") from None
     return {
         name.removeprefix(prefix): value
         for prefix in ("model/", "ema/")  # in this order: the second one replaces the first
@@ -224,11 +226,27 @@ def of_saved_model(folder: pathlib.Path) -> dict[str, np.ndarray]:
             for index, path in enumerate(paths)
         }
     except Exception as error:  # for a damaged file TensorFlow raises IndexError, RuntimeError, …
-        raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
+        raise InitialWeightsError(folder, f"cannot be read: {cleaned(str(error))}") from None
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def _of_keras_hub(folder: pathlib.Path, model: keras.Model) -> dict[str, np.ndarray]:
+    """Variable path -> value, from a preset of KerasHub, or of Hugging Face.
+
+    With the weights of the head, if they are of the model's class.
+    """
+    hub.library(SETTING, str(folder))
+    stored, head = hub.stored_task(type(model), str(folder)), folder / hub.TASK_WEIGHTS
+    # The names of layers without one count from the start, as those of the model did.
+    keras.utils.clear_session(free_memory=False)
+    try:
+        with keras.device("cpu:0"):
+            found = hub.backbone(str(folder), load_weights=True, dtype="float32")
+            if stored and head.is_file():
+                found = hub.with_head(type(model), found, stored, {})
+                found.load_task_weights(str(head))
+    except Exception as error:  # whatever KerasHub, h5py or safetensors raise
+        raise InitialWeightsError(folder, f"cannot be read: {cleaned(str(error))}") from error
+    return {variable.path: np.asarray(variable.value) for variable in found.weights}
 
 
 class OtherShape(NamedTuple):

@@ -1,9 +1,4 @@
-"""Layers of the built-in models.
-
-A first convolution that whitens patches (Jordan 2024, "94% on CIFAR-10", section 3.2).
-
-It is by Page 2019, "How to train your ResNet 8: Bag of tricks".
-"""
+"""Layers of the built-in models, and an initializer."""
 
 from __future__ import annotations
 
@@ -130,6 +125,9 @@ class Whitening(Adapting):
     those of the largest eigenvalues first, divided by the square roots of the eigenvalues; then the
     same with the other sign, which a following activation function treats differently. Training
     does not change the kernel. Before :meth:`adapt`, it is that of uncorrelated patches.
+
+    Jordan 2024, "94% on CIFAR-10", section 3.2, by Page 2019, "How to train your ResNet 8: Bag of
+    tricks".
     """
 
     def __init__(self, size: int = 2, **kwargs: Any) -> None:

@@ -6,9 +6,9 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from transformed import transformed
 
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
 from stagecraft.trainer_module.data.tasks.mismatches import MismatchError, Observed
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 
 FEATURES = {"x": "numeric"}
 TEXTS, NUMBERS = "y_texts_of_classes", "y_numbers_of_classes"

@@ -7,7 +7,7 @@ import tensorflow as tf
 from refusals import refusal
 
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.models import build_model
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings

@@ -6,9 +6,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from refusals import refusal
 
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
 from stagecraft.trainer_module.data.tasks.tables import column, columns
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
     Crossed,
@@ -17,7 +18,6 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
     Numeric,
 )
 from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.settings import TaskSettings
 
 VALUES = [0.5, 1.0, 3.0, None]

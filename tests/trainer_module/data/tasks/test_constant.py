@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 
 DRAW = np.random.default_rng(0)
 COLUMNS = {"x": "numeric"}

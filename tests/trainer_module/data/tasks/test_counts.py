@@ -36,7 +36,6 @@ def test_a_mask_that_is_right_has_an_iou_of_one():
     targets = np.arange(8).reshape(2, 2, 2) % 2
     metric = MeanIoU(2)
     assert metric.result(_sums(metric, np.eye(2)[targets], targets, 2)) == 1
-    assert math.isnan(metric.result(np.zeros(4)))
 
 
 def test_a_ratio_weights_examples_by_what_they_count():
@@ -47,4 +46,3 @@ def test_a_ratio_weights_examples_by_what_they_count():
     outputs, targets = np.array([[1.0, 2.0], [9.0, 0.0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
     assert metric.result(_sums(metric, outputs, targets, 2)) == pytest.approx(math.exp(12 / 3))
     assert metric.result(np.array([1e6, 10.0])) == math.inf
-    assert math.isnan(metric.result(np.zeros(2)))

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.common.errors import SettingError
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.mismatches import MismatchError, Observed
 from stagecraft.trainer_module.data.tasks.tables import dates
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 
 DRAW = random.Random(0)
 EPOCH = datetime.datetime(1970, 1, 1)

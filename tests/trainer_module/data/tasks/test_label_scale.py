@@ -6,10 +6,8 @@ import tensorflow as tf
 from refusals import refusal
 from transformed import transformed
 
-from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 
@@ -126,10 +124,3 @@ def test_a_loss_of_ratios_needs_the_label_s_unit():
         TrainingSettings.model_validate({"task": task, "train": {"loss": loss}})
     unscaled = {"name": "regression", "args": ARGS | {"label_scale": "none"}}
     TrainingSettings.model_validate({"task": unscaled, "train": {"loss": "poisson"}})
-
-
-def test_a_registered_task_stays_as_it_is():
-    before = registries.task("regression")
-    before.fitted({"y_scaling": np.array([[5.0, 2.0]])}, {}.get)
-    assert registries.task("regression").own_unit(1, 2) == (1, 2)
-    assert isinstance(before, Regression) and SettingError

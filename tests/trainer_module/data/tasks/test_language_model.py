@@ -171,12 +171,6 @@ def test_arguments_out_of_range(arguments, setting):
     assert caught.value.setting == setting
 
 
-def test_a_model_of_pictures_is_refused():
-    with pytest.raises(SettingError) as caught:
-        assemble(TrainSettings(model="cnn"), _task().sample_arguments, task=_task())
-    assert (caught.value.setting, caught.value.value) == ("train.model", "cnn")
-
-
 @pytest.mark.parametrize("name", ["transformer_0_16_2", "transformer_2_16_3"])
 def test_sizes_that_no_transformer_has(name):
     with pytest.raises(ValueError, match="transformer_"):

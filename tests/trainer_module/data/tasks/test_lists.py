@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables import columns
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Crossed,
@@ -15,7 +16,6 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
 )
 from stagecraft.trainer_module.data.tasks.tables.dates import Date
 from stagecraft.trainer_module.data.tasks.tables.lists import MultiHot, Sequence
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.data.tasks.task import Served
 from stagecraft.trainer_module.models import build_model
 

@@ -20,7 +20,3 @@ def test_parts_add_up_to_the_weighted_mean(shape):
     of_examples = np.abs(outputs - targets).reshape(6, -1).mean(axis=1)
     expected = (of_examples * weights).sum() / weights.sum()
     assert ERROR.result(np.sum(parts, axis=0)) == pytest.approx(expected, rel=1e-12)
-
-
-def test_without_examples_it_is_undefined():
-    assert np.isnan(ERROR.result(np.zeros(2)))

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.data.tasks.tables.multi_label import MultiLabel
+from stagecraft.trainer_module.data.tasks.kinds.multi_label import MultiLabel
 from stagecraft.trainer_module.settings import TrainSettings
 
 COLUMNS = {"x": "numeric"}

@@ -17,9 +17,9 @@ from stagecraft.components.report.pages import charts, formats, sentences
 from stagecraft.objects import compiled as keras_like
 from stagecraft.pipeline.local import summary
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import AUC
+from stagecraft.trainer_module.data.tasks.kinds.regression import R2
 from stagecraft.trainer_module.data.tasks.metric import Mean, MeanIoU, Ratio
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import AUC
-from stagecraft.trainer_module.data.tasks.tables.regression import R2
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.early_stopping import Watch
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point

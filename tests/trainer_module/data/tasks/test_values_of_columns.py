@@ -20,6 +20,7 @@ from transformed import transformed
 
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.sample import to_example
+from stagecraft.trainer_module.data.tasks.kinds.regression import Regression
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
     Crossed,
@@ -29,7 +30,6 @@ from stagecraft.trainer_module.data.tasks.tables.columns import (
     Numeric,
     Vocabulary,
 )
-from stagecraft.trainer_module.data.tasks.tables.regression import Regression
 from stagecraft.trainer_module.training import export
 
 pytestmark = pytest.mark.slow  # one Transform of many columns

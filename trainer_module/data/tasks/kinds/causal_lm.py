@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,9 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LanguageModel
-from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served
 from stagecraft.trainer_module.data.tasks.texts import sample
-from stagecraft.trainer_module.data.tasks.texts.tokens import Tokens, of_feature
+from stagecraft.trainer_module.data.tasks.texts.tokens import Tokens, TokensTask, of_feature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ _PROMPTS, _TEMPERATURE = 4, 0.7
 """Of the samples in the report."""
 
 
-class CausalLM(LanguageModel):
+class CausalLM(TokensTask, LanguageModel):
     """Softmax cross entropy of each next token, by the tokenizer of a preset of KerasHub.
 
     The model's function is called with ``inputs``, names of int32 inputs ``[batch, length]``;
@@ -76,12 +76,10 @@ class CausalLM(LanguageModel):
         Raises:
             SettingError: an argument is invalid, or texts have no preset.
         """
-        self._is_sample = not text and preset is None
-        if self._is_sample:
+        tokenizer = None
+        if not text and preset is None:
             text, self.schema_file = "text", names.schema_file("reviews")
-        elif preset is None:
-            use = "a folder that save_to_preset of KerasHub wrote"
-            raise SettingError("task.args.preset", None, "is missing: texts need a tokenizer", use)
+            tokenizer = sample.gpt2_tokenizer
         if not text or not isinstance(text, str):
             raise SettingError("task.args.text", text, "is no column", "the name of a column")
         checks.whole("task.args.new_tokens", new_tokens, 1)
@@ -90,9 +88,7 @@ class CausalLM(LanguageModel):
             raise SettingError("task.args.new_tokens", new_tokens, problem, str(length // 2))
         self._text, self._length, self._new_tokens = text, length, new_tokens
         self.preset, self.preset_download = preset, download
-        self._tokens = Tokens(
-            "CausalLMPreprocessor", length, preset, download, sample.gpt2_tokenizer
-        )
+        self._tokens = Tokens("CausalLMPreprocessor", length, preset, download, tokenizer)
         self.schema_features = self.served_features = (text,)
 
     def setting_of(self, feature: str) -> tuple[str, object]:
@@ -103,17 +99,6 @@ class CausalLM(LanguageModel):
     def code(self) -> tuple[str, ...]:
         """The task's module, and that of the tokens."""
         return (type(self).__module__, Tokens.__module__)
-
-    @property
-    def files(self) -> Sequence[str]:
-        """The files of the tokenizer."""
-        return self._tokens.files
-
-    def sample(self) -> Iterable[Mapping[str, Any]] | None:
-        """Reviews, if there are no arguments."""
-        return sample.rows() if self._is_sample else None
-
-    knows_arguments = True
 
     @property
     def _size(self) -> int:  # type: ignore[override]
@@ -135,10 +120,6 @@ class CausalLM(LanguageModel):
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """Nothing but the task."""
         return {}
-
-    def input_specs(self, arguments: ModelArguments) -> Nest:
-        """A dictionary: int32 ``[length]`` by name."""
-        return {name: Spec((arguments["length"],), "int32") for name in arguments["inputs"]}
 
     def noise(
         self, arguments: ModelArguments, count: int, draw: np.random.Generator
@@ -173,9 +154,7 @@ class CausalLM(LanguageModel):
         """
         import tensorflow as tf
 
-        from stagecraft.schemas import missing_features
-
-        missing_features.check(
+        names.require(
             "preprocessing_fn: the schema of Transform",
             inputs,
             self.schema_features,
@@ -190,13 +169,10 @@ class CausalLM(LanguageModel):
         }
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
-        """Tokens and masks as int32, as KerasHub declares them, and the next tokens."""
-        import tensorflow as tf
-
+        """Tokens and masks, and the next tokens."""
         from stagecraft.trainer_module.data.batch import Batch
 
-        inputs = {name: tf.cast(features[name], tf.int32) for name in self._tokens.inputs}
-        return Batch(inputs, features.get(_TARGETS), weights)
+        return Batch(self._inputs_of(features), features.get(_TARGETS), weights)
 
     def resources(self) -> Sequence[Any]:
         """The tokenizer."""

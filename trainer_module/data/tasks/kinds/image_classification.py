@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module import hub
-from stagecraft.trainer_module.data.tasks import metric, softmax
+from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ImageClassification(Task):
 
     def __init__(
         self,
-        class_weights: Mapping[str, float] | Sequence[float] | None = None,
+        class_weights: checks.ClassWeights | None = None,
         preset: str | None = None,
         download: bool = False,
     ):
@@ -57,12 +57,7 @@ class ImageClassification(Task):
         Raises:
             SettingError: a factor is no number of 0 or more.
         """
-        values = class_weights.values() if isinstance(class_weights, Mapping) else class_weights
-        if values is not None and not (
-            isinstance(values, Iterable) and all(map(_is_weight, values))
-        ):
-            raise _refusal(class_weights, "are not numbers of 0 or more", "[1, 3]")
-        self.class_weights = class_weights
+        self.class_weights = checks.class_weights(class_weights)
         self.preset, self.preset_download = preset, download
 
     @property
@@ -123,19 +118,9 @@ class ImageClassification(Task):
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits``, ``probabilities``, ``class_id`` and ``class_name``."""
-        import tensorflow as tf
-
         from stagecraft.trainer_module.data import schema_reader
 
-        logits = tf.cast(outputs, tf.float32)
-        class_id = tf.argmax(logits, axis=-1)
-        class_names = tf.constant(list(schema_reader.class_names(schema_path)))
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "class_id": class_id,
-            "class_name": tf.gather(class_names, class_id),
-        }
+        return softmax.named_outputs(outputs, schema_reader.class_names(schema_path))
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """How to decode the picture."""
@@ -219,10 +204,6 @@ def files_signature(served: Served) -> Mapping[str, tuple[Callable[..., Any], An
         return served.predict({names.IMAGE: tf.reshape(files, shape)})
 
     return {"serving_files": (serving_files, tf.TensorSpec([None], tf.string, name="files"))}
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value >= 0
 
 
 def _refusal(given: Any, problem: str, use: str) -> SettingError:

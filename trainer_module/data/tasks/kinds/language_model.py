@@ -11,7 +11,6 @@ from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.data.tasks import checks, metric, softmax
 from stagecraft.trainer_module.data.tasks.constant import Frequencies
-from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
@@ -62,8 +61,8 @@ class LanguageModel(Task):
             ("new_tokens", new_tokens, 1),
         ):
             checks.whole(f"task.args.{setting}", value, least)
-        if unit not in SEPARATORS:
-            raise SettingError("task.args.unit", unit, "is unknown", " or ".join(SEPARATORS))
+        if unit not in names.SEPARATORS:
+            raise SettingError("task.args.unit", unit, "is unknown", " or ".join(names.SEPARATORS))
         self._length, self._size = length, vocabulary_size
         self._unit, self._new_tokens = unit, new_tokens
         self.sample_arguments = self.model_arguments("")
@@ -158,7 +157,7 @@ class LanguageModel(Task):
 
         from stagecraft.trainer_module.data.tasks.preprocessing import tokens
 
-        separator = SEPARATORS[self._unit]
+        separator = names.SEPARATORS[self._unit]
         known = served.vocabulary(names.TOKENS)
         vocabulary = tf.constant([b"", b"", *known])
         ids = tf.range(self._size)

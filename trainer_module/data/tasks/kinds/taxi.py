@@ -6,10 +6,8 @@ The data are trips in Chicago, a file in TFX's wheel
 
 from __future__ import annotations
 
-import pathlib
-
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.kinds.binary_classification import BinaryClassification
 from stagecraft.trainer_module.data.tasks.tables.columns import (
     Bucketized,
     Identity,
@@ -33,7 +31,7 @@ class Taxi(BinaryClassification):
 
     name = "taxi"
     description = "tips of taxi trips, the table of TFX's template"
-    schema_file = str(pathlib.Path(names.__file__).resolve().parent / "taxi.pbtxt")
+    schema_file = names.schema_file("taxi")
 
     def __init__(self) -> None:
         """Declares the columns."""

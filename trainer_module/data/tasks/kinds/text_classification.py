@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.data.tasks.tables.classification import Classification
-from stagecraft.trainer_module.data.tasks.tables.classifier import ClassWeights
-from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec
+from stagecraft.trainer_module.data.tasks.checks import ClassWeights
+from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.data.tasks.texts import sample
-from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens
+from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens, TokensTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ _INPUTS = ("token_ids", "padding_mask", "segment_ids")
 """Names of the inputs of KerasHub's models, which are features after Transform."""
 
 
-class TextClassification(Classification):
+class TextClassification(TokensTask, Classification):
     """Softmax cross entropy; the tokenizer of a preset of KerasHub is a part of Transform's graph.
 
     The model's function is called with ``inputs``, names of int32 inputs ``[batch, length]``;
@@ -70,17 +70,14 @@ class TextClassification(Classification):
         Raises:
             SettingError: an argument is invalid, or texts have no preset.
         """
-        self._is_sample = not text and preset is None
-        if self._is_sample:
+        tokenizer = None
+        if not text and preset is None:
             if label_vocabulary is not None:
                 problem = "has no effect without task.args.text"
                 raise SettingError("task.args.label_vocabulary", label_vocabulary, problem, "text")
             text, label, label_vocabulary = "text", label or "label", sample.LABELS
             length = 32 if length is None else length
-            self.schema_file = names.schema_file("reviews")
-        elif preset is None:
-            use = "a folder that save_to_preset of KerasHub wrote"
-            raise SettingError("task.args.preset", None, "is missing: texts need a tokenizer", use)
+            self.schema_file, tokenizer = names.schema_file("reviews"), sample.bert_tokenizer
         texts = (text,) if isinstance(text, str) else tuple(text)
         if not texts or not all(texts) or len({*texts}) < len(texts):
             problem = "is not a column, or several different ones"
@@ -91,9 +88,7 @@ class TextClassification(Classification):
                 raise SettingError(f"task.args.{setting}", column, problem, "another column")
         self.preset, self.preset_download = preset, download
         length = 128 if length is None else length
-        self._tokens = Tokens(
-            "TextClassifierPreprocessor", length, preset, download, sample.bert_tokenizer
-        )
+        self._tokens = Tokens("TextClassifierPreprocessor", length, preset, download, tokenizer)
         super().__init__(
             {texts[0]: Texts(texts, self._tokens)},
             label,
@@ -108,17 +103,6 @@ class TextClassification(Classification):
         if feature in self._sources:
             return "task.args.text", feature
         return super().setting_of(feature)
-
-    @property
-    def files(self) -> Sequence[str]:
-        """The files of the tokenizer."""
-        return self._tokens.files
-
-    def sample(self) -> Iterable[Mapping[str, Any]] | None:
-        """Reviews, if there are no arguments."""
-        return sample.rows() if self._is_sample else None
-
-    knows_arguments = True
 
     @property
     def sample_arguments(self) -> ModelArguments:  # type: ignore[override]
@@ -140,16 +124,9 @@ class TextClassification(Classification):
         """The inputs, the label and the weight."""
         return (*self._tokens.inputs, *super().features)
 
-    def input_specs(self, arguments: ModelArguments) -> Nest:
-        """A dictionary: int32 ``[length]`` by name."""
-        return {name: Spec((arguments["length"],), "int32") for name in arguments["inputs"]}
-
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
-        """Tokens as int32, as KerasHub declares them."""
-        import tensorflow as tf
-
-        inputs = {name: tf.cast(features[name], tf.int32) for name in self._tokens.inputs}
-        return super().batch(features, weights)._replace(inputs=inputs)
+        """Tokens, the label, and the product of both weights."""
+        return super().batch(features, weights)._replace(inputs=self._inputs_of(features))
 
     def noise(
         self, arguments: ModelArguments, count: int, draw: np.random.Generator

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 from stagecraft.trainer_module import preprocessing
 
 
@@ -28,7 +28,7 @@ def preprocessing_fn(
     Raises:
         MissingFeatureError: the schema lacks a feature.
     """
-    missing_features.check(
+    features.require(
         "preprocessing_fn: the schema of Transform",
         inputs,
         (features.IMAGE, features.MASK, features.ID),

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import features
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids: fills a short window; a token that is not in the vocabulary; the most frequent token."""
@@ -31,7 +31,7 @@ def preprocessing_fn(
     Raises:
         MissingFeatureError: the schema lacks a feature.
     """
-    missing_features.check(
+    features.require(
         "preprocessing_fn: the schema of Transform",
         inputs,
         (features.TEXT, features.ID),

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from stagecraft.common.errors import SettingError
 from stagecraft.common.text import visible
 from stagecraft.trainer_module import safe_names
-from stagecraft.trainer_module.data.tasks import checks
+from stagecraft.trainer_module.data.tasks.checks import ClassWeights
 from stagecraft.trainer_module.data.tasks.mismatches import (
     Mismatch,
     MismatchError,
@@ -31,9 +30,6 @@ MOST = 1000
 
 _SHOWN = 5
 
-ClassWeights = Mapping[str, float] | Sequence[float]
-"""Factors of the training's loss: in the order of the classes; or by name, 1 for other classes."""
-
 
 class Classifier(Table):
     """A label that names a class.
@@ -50,18 +46,17 @@ class Classifier(Table):
     """The transformed label of each class, if Transform found the classes."""
 
     @property
-    @abc.abstractmethod
     def _is_own(self) -> bool:
         """Whether the label is this class's business: a subclass may have a ``to_label``."""
-
-    @property
-    @abc.abstractmethod
-    def _has_names(self) -> bool:
-        """Whether the settings name classes."""
+        return type(self).to_label is Classifier.to_label
 
     @abc.abstractmethod
     def _finds_classes(self, kind: str) -> bool:
         """Whether the train split says what the classes are; ``kind``: type of the label."""
+
+    @abc.abstractmethod
+    def _label_of_settings(self, values: Any) -> Any:
+        """The transformed label ``[batch]`` of classes that the settings give."""
 
     @abc.abstractmethod
     def classes(self, values: Iterable[str]) -> tuple[str, ...]:
@@ -76,7 +71,7 @@ class Classifier(Table):
 
     @property
     def _numbers(self) -> list[str]:
-        takes_texts = self._is_own or self._has_names
+        takes_texts = self._is_own or self.class_names is not None
         return [name for name in super()._numbers if name != self.label or not takes_texts]
 
     @property
@@ -99,7 +94,7 @@ class Classifier(Table):
             return
         known = found.values.get(train, found.listed)
         try:
-            if not self._finds_classes(found.kind):
+            if not (self._is_own and self._finds_classes(found.kind)):
                 self._check_labels(found, known)
             elif known is not None:
                 self.weights_of(self.classes(known))
@@ -129,17 +124,20 @@ class Classifier(Table):
         return MismatchError([Mismatch(f"task.args.{setting}", value, self.label, problem, use)])
 
     def to_label(self, raw: Any) -> Any:
-        """The transformed label of classes that the train split names, ``[batch]``.
+        """The transformed label, ``[batch]``.
 
-        A number remains as it is. A text becomes its place in a vocabulary, int64; -1: it has none.
-        The vocabulary is in the order of the alphabet, backwards, because all weights are equal: a
-        place must not change because another class became more frequent.
+        If the train split says what the classes are, a number remains as it is, and a text becomes
+        its place in a vocabulary, int64; -1: it has none. The vocabulary is in the order of the
+        alphabet, backwards, because all weights are equal: a place must not change because another
+        class became more frequent.
         """
         import tensorflow as tf
         import tensorflow_transform as tft
 
         values = tf.reshape(raw, [-1])
         is_text = values.dtype == tf.string
+        if not self._finds_classes("BYTES" if is_text else "INT"):
+            return self._label_of_settings(values)
         found = line(values) if is_text else texts(values)
         vocabulary = tft.vocabulary(
             found,
@@ -215,26 +213,6 @@ def vocabulary_of(label: str, is_text: bool) -> str:
 
 def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else float(text)
-
-
-def checked_weights(given: Any, count: int | None) -> ClassWeights | None:
-    """``class_weights``, or a refusal; ``count``: of the classes, None if the data say it.
-
-    Raises:
-        SettingError: a weight is no number of 0 or more, or there is another number of weights.
-    """
-    values: Sequence[Any] = [*given.values()] if isinstance(given, Mapping) else ()
-    if given is not None and not isinstance(given, Mapping):
-        checks.of_type("task.args.class_weights", given, Sequence, "are no weights", "[1, 3]")
-        given = values = tuple(given)
-        count = count or len(given)
-        if len(given) != count:
-            problem = f"are not {count} weights"
-            raise SettingError("task.args.class_weights", given, problem, str([1] * count))
-    if not all(isinstance(each, (int, float)) and each >= 0 for each in values):
-        problem = "are not numbers of 0 or more"
-        raise SettingError("task.args.class_weights", given, problem, "[1, 3]")
-    return given
 
 
 def ordered(values: Iterable[str]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from stagecraft.common import user_objects
-from stagecraft.common.errors import SettingError, nearest, said
+from stagecraft.common import signatures, user_objects
+from stagecraft.common.errors import SettingError, said
 from stagecraft.common.user_objects import is_name
 from stagecraft.trainer_module import safe_names
 from stagecraft.trainer_module.data.tasks import checks
@@ -459,11 +459,8 @@ def column(name: str, given: Any) -> Column:
     if kind is None:
         kinds = ", ".join(KINDS)
         raise SettingError(setting, given, "is no kind of column", f"kind: one of {kinds}")
-    known = list(inspect.signature(kind).parameters)
-    for argument in arguments:
-        if argument not in known:
-            problem = f"is not an argument of {kind.__name__}"
-            raise SettingError(setting, argument, problem, nearest(argument, known))
+    known = inspect.signature(kind).parameters
+    signatures.refuse_unknown(setting, arguments, known, kind.__name__)
     if "of" in arguments:
         arguments["of"] = column(f"{name}.of", arguments["of"])
     return kind(**arguments)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from stagecraft.common.errors import SettingError, UserError
+from stagecraft.common.errors import SettingError
 from stagecraft.common.text import visible
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.mismatches import (
@@ -255,15 +255,7 @@ class Table(Task):
 
     def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
         """Refuses all but ``[batch, outputs]``."""
-        shape = getattr(outputs, "shape", None)
-        shown = type(outputs).__name__ if shape is None else tuple(shape)
-        if shown != (3, arguments["outputs"]):
-            raise UserError(
-                f"train.model: {name} returns {shown} for a batch of 3; expected "
-                f"[batch, {arguments['outputs']}]",
-                setting="train.model",
-                value=name,
-            )
+        checks.outputs(name, outputs, (arguments["outputs"],))
 
     @property
     def schema_features(self) -> Sequence[str]:

@@ -7,13 +7,15 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import hub
 from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.tables.column import Column, dense, present
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
+from stagecraft.trainer_module.data.tasks.texts import sample
 
 _SETTING = "task.args.preset"
 
@@ -32,10 +34,13 @@ class Tokens:
     """A folder, or with ``download`` a name; None: the tokenizer of the sample."""
 
     download: bool
-    sample: Callable[[Any], Any]
-    """Makes the sample's tokenizer, from the module ``keras_hub``."""
+    sample: Callable[[Any], Any] | None
+    """Makes the tokenizer of the sample, from the module ``keras_hub``; None: texts are given."""
 
     def __post_init__(self) -> None:
+        if self.preset is None and self.sample is None:
+            use = "a folder that save_to_preset of KerasHub wrote"
+            raise SettingError(_SETTING, None, "is missing: texts need a tokenizer", use)
         checks.whole("task.args.length", self.length, 2)
         problem = "is neither true nor false"
         checks.of_type("task.args.download", self.download, bool, problem, "true")
@@ -100,6 +105,32 @@ class Tokens:
         return found | zeros | {"token_ids": ids}
 
 
+class TokensTask(Task):
+    """Base of tasks whose model's inputs are tokens."""
+
+    knows_arguments = True
+    _tokens: Tokens
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files of the tokenizer."""
+        return self._tokens.files
+
+    def sample(self) -> Iterable[Mapping[str, Any]] | None:
+        """Reviews, if there are no arguments."""
+        return sample.rows() if self._tokens.sample else None
+
+    def input_specs(self, arguments: ModelArguments) -> dict[str, Spec]:
+        """A dictionary: int32 ``[length]`` by name."""
+        return {name: Spec((arguments["length"],), "int32") for name in arguments["inputs"]}
+
+    def _inputs_of(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Tokens and masks as int32, as KerasHub declares them."""
+        import tensorflow as tf
+
+        return {name: tf.cast(features[name], tf.int32) for name in self._tokens.inputs}
+
+
 @functools.lru_cache(maxsize=8)
 def _layer(tokens: Tokens, _: Any) -> Any:
     needs = ("task", "a sample of texts") if tokens.preset is None else (_SETTING, tokens.preset)
@@ -109,6 +140,7 @@ def _layer(tokens: Tokens, _: Any) -> Any:
     kind = getattr(library.models, tokens.kind)
     with tf.init_scope():  # tables belong to no graph
         if tokens.preset is None:
+            assert tokens.sample is not None, "the constructor refuses it"
             return _of_tokenizer(tokens, kind, tokens.sample(library))
         path = hub.preset(_SETTING, tokens.preset, tokens.download)
         file = pathlib.Path(path, hub.TOKENIZER)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.optimization.loss.loss import Loss, Losses
+from stagecraft.trainer_module.optimization.loss import Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings
 
 

@@ -12,7 +12,7 @@ from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.optimization.loss.loss import Loss, Losses
+from stagecraft.trainer_module.optimization.loss import Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings
 
 

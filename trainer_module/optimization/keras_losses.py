@@ -15,7 +15,7 @@ from stagecraft.common import signatures, user_objects
 from stagecraft.common.errors import SettingError, said
 from stagecraft.common.registry import UserEntry
 from stagecraft.trainer_module.data.tasks.task import Task
-from stagecraft.trainer_module.optimization.loss.loss import ARGS, Loss, Losses
+from stagecraft.trainer_module.optimization.loss import ARGS, Loss, Losses
 from stagecraft.trainer_module.settings import TrainSettings
 
 _PACKAGE = "keras.losses"
