@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError
 
 ClassWeights = Mapping[str, float] | Sequence[float]
-"""Factors of the training's loss: in the order of the classes; or by name, 1 for other classes."""
+"""Factors of the training's loss: in the order of the classes, also an array; or by name, 1 for
+other classes."""
 
 
 def class_weights(given: Any, count: int | None = None) -> ClassWeights | None:
@@ -20,13 +22,13 @@ def class_weights(given: Any, count: int | None = None) -> ClassWeights | None:
     if given is None:
         return None
     setting = "task.args.class_weights"
-    of_type(setting, given, (Mapping, Sequence), "are no weights", "[1, 3]")
-    values = tuple(given.values() if isinstance(given, Mapping) else given)
+    of_type(setting, given, Iterable, "are no weights", "[1, 3]")
+    values = list(given.values() if isinstance(given, Mapping) else given)
     if not isinstance(given, Mapping) and len(values) != (count or len(values)):
         raise SettingError(setting, given, f"are not {count} weights", str([1] * (count or 2)))
-    if not all(isinstance(each, (int, float)) and each >= 0 for each in values):
+    if not all(isinstance(each, Real) and float(each) >= 0 for each in values):
         raise SettingError(setting, given, "are not numbers of 0 or more", "[1, 3]")
-    weights: ClassWeights = given
+    weights: ClassWeights = given if isinstance(given, Mapping) else values
     return weights
 
 

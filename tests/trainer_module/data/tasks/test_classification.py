@@ -39,8 +39,9 @@ def test_loss_and_accuracy_are_keras_s():
     )
 
 
-def test_class_weights_and_smoothing():
-    weighted = task(class_weights=[1, 0, 5]).training_weights(tf.constant([0, 1, 2]), tf.float32)
+@pytest.mark.parametrize("weights", [[1, 0, 5], np.array([1, 0, 5], np.float32)])
+def test_class_weights_and_smoothing(weights):
+    weighted = task(class_weights=weights).training_weights(tf.constant([0, 1, 2]), tf.float32)
     assert weighted.numpy().tolist() == [1, 0, 5]
     train = TrainSettings(label_smoothing=0.3)
     found = task().losses(tf.constant(LOGITS), tf.constant(LABELS), tf.float64, train)
