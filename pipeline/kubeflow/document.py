@@ -57,8 +57,7 @@ class Document(NamedTuple):
     @property
     def parameters(self) -> Json:
         """Definitions of the pipeline's parameters, by name."""
-        definitions: Json = self.spec["root"].get("inputDefinitions", {})
-        return definitions.get("parameters", {})
+        return specs.inputs(self.spec["root"], "parameters")
 
     def order(self) -> list[str]:
         """Names of the steps, each after its dependencies."""
@@ -73,10 +72,26 @@ class Document(NamedTuple):
             UserError: a dependency, a component or an executor is missing.
         """
         found: dict[str, specs.Step] = {}
-        for step in self._ordered(self.spec["root"], ()):
-            taken = step.name in found
-            found["/".join((*step.path, step.name)) if taken else step.name] = step
+        for step in self.walk():
+            if not step.is_dag:
+                taken = step.name in found
+                found["/".join((*step.path, step.name)) if taken else step.name] = step
         return found
+
+    def walk(self, dag: Json | None = None, path: tuple[str, ...] = ()) -> Iterator[specs.Step]:
+        """All tasks of a DAG, by default of the root, each DAG before its own tasks.
+
+        Args:
+            dag: the component.
+            path: of its tasks.
+
+        Raises:
+            UserError: a dependency, a component or an executor is missing.
+        """
+        for step in self.tasks(dag or self.spec["root"], path):
+            yield step
+            if step.is_dag:
+                yield from self.walk(step.component, (*path, step.name))
 
     def tasks(self, dag: Json, path: tuple[str, ...]) -> list[specs.Step]:
         """The tasks of a DAG, each after its dependencies; also those that are DAGs.
@@ -105,13 +120,6 @@ class Document(NamedTuple):
             known = {step.name for step in ordered}
             waiting = [step for step in waiting if step.name not in known]
         return ordered
-
-    def _ordered(self, dag: Json, path: tuple[str, ...]) -> Iterator[specs.Step]:
-        for step in self.tasks(dag, path):
-            if step.is_dag:
-                yield from self._ordered(step.component, (*path, step.name))
-            else:
-                yield step
 
     def named(self, values: Mapping[str, str]) -> dict[str, str]:
         """Values by the names of parameters, which a setting may stand for: ``train.epochs``."""

@@ -78,6 +78,52 @@ class Step(NamedTuple):
         """The container; None for importers and other executors."""
         return self.executor.get("container")
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the step runs this project's entrypoint, not a user's container."""
+        command = (self.container or {}).get("command", ())
+        return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
+
+    def sources(self, kind: str) -> Json:
+        """Sources of its ``parameters`` or ``artifacts``, by name."""
+        return sources(self.task, kind)
+
+    def inputs(self, kind: str) -> Json:
+        """Definitions of its input ``parameters`` or ``artifacts``, by name."""
+        return inputs(self.component, kind)
+
+    def outputs(self, kind: str) -> Json:
+        """Definitions of its output ``parameters`` or ``artifacts``, by name."""
+        return outputs(self.component, kind)
+
+    def add_parameter(self, name: str, kind: str, source: Json) -> None:
+        """Adds or replaces an input parameter of a type."""
+        definitions = self.component.setdefault("inputDefinitions", {})
+        definitions.setdefault("parameters", {})[name] = {"parameterType": kind}
+        self.task.setdefault("inputs", {}).setdefault("parameters", {})[name] = source
+
+    def depend(self, on: str) -> None:
+        """Makes the step wait for another."""
+        self.task["dependentTasks"] = sorted({*self.task.get("dependentTasks", ()), on})
+
+
+def sources(task: Json, kind: str) -> Json:
+    """Sources of a task's ``parameters`` or ``artifacts``, by name."""
+    found: Json = task.get("inputs", {}).get(kind, {})
+    return found
+
+
+def inputs(component: Json, kind: str) -> Json:
+    """Definitions of a component's input ``parameters`` or ``artifacts``, by name."""
+    found: Json = component.get("inputDefinitions", {}).get(kind, {})
+    return found
+
+
+def outputs(component: Json, kind: str) -> Json:
+    """Definitions of a component's output ``parameters`` or ``artifacts``, by name."""
+    found: Json = component.get("outputDefinitions", {}).get(kind, {})
+    return found
+
 
 def steps(spec: Json) -> Iterator[Step]:
     """All steps of the pipeline but DAGs, in the order of the spec."""
@@ -133,50 +179,21 @@ def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, compo
     }
 
 
-def parameters(step: Step) -> Json:
-    """Types of the step's input parameters, by name; mutable."""
-    definitions: Json = step.component.setdefault("inputDefinitions", {})
-    return definitions.setdefault("parameters", {})
-
-
-def artifacts(step: Step) -> Json:
-    """Types of the step's input artifacts, by name."""
-    definitions: Json = step.component.get("inputDefinitions", {})
-    return definitions.get("artifacts", {})
-
-
-def inputs(step: Step, kind: str) -> Json:
-    """Sources of the step's ``parameters`` or ``artifacts``, by name; mutable."""
-    return step.task.setdefault("inputs", {}).setdefault(kind, {})
-
-
-def depend(step: Step, on: str) -> None:
-    """Makes the step wait for another."""
-    step.task["dependentTasks"] = sorted({*step.task.get("dependentTasks", ()), on})
-
-
 def from_task(producer: str, key: str) -> Json:
     """An input parameter that is another step's output parameter."""
     return {"taskOutputParameter": {"producerTask": producer, "outputParameterKey": key}}
-
-
-def is_ours(step: Step) -> bool:
-    """Whether the step runs this project's entrypoint, not a user's container."""
-    command = (step.container or {}).get("command", ())
-    return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
 
 
 def complete_arguments(spec: Json, root: str) -> None:
     """Adds arguments that the backend omits, or that differ between runs; all share ``root``."""
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
-        if is_ours(step):
+        if step.is_ours:
             args = step.executor["container"]["args"]
             definitions = step.component.get("inputDefinitions", {})
-            outputs = step.component.get("outputDefinitions", {}).get("artifacts", {})
             _set(args, "--task", step.name)
             _set(args, "--pipeline_folder", folder)
-            _set(args, "--outputs", json.dumps(sorted(outputs)))
+            _set(args, "--outputs", json.dumps(sorted(step.outputs("artifacts"))))
             _set(
                 args, "--json_serialized_inputs_spec_args", json.dumps(definitions, sort_keys=True)
             )
@@ -207,7 +224,7 @@ def rename_for_argo(spec: Json) -> None:
             if not task["dependentTasks"]:
                 del task["dependentTasks"]
             for kind in ("parameters", "artifacts"):
-                for source in task.get("inputs", {}).get(kind, {}).values():
+                for source in sources(task, kind).values():
                     for output in (*_OUTPUTS, "taskFinalStatus"):
                         if output in source:
                             source[output]["producerTask"] = plain[source[output]["producerTask"]]
@@ -222,11 +239,11 @@ def pass_parameters(spec: Json) -> None:
     dag = spec["components"].get(PIPELINE_DAG)
     if dag is None:
         return
-    known = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    known = inputs(spec["root"], "parameters")
     used = {
         source["componentInputParameter"]
         for task in dag["dag"]["tasks"].values()
-        for source in task.get("inputs", {}).get("parameters", {}).values()
+        for source in sources(task, "parameters").values()
         if "componentInputParameter" in source
     }
     if used:
@@ -258,7 +275,7 @@ def producers(task: Json) -> KeysView[str]:
     return {
         source[output].get("producerTask", ""): None
         for kind in ("parameters", "artifacts")
-        for source in task.get("inputs", {}).get(kind, {}).values()
+        for source in sources(task, kind).values()
         for output in _OUTPUTS
         if source.get(output)
     }.keys()

@@ -234,7 +234,7 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
     name = _unused_name(spec, f"{node.id}-inputs")  # the backend uses "-driver"
     outputs = {
         key: definition["artifactType"]["instanceSchema"]
-        for key, definition in step.component["outputDefinitions"]["artifacts"].items()
+        for key, definition in step.outputs("artifacts").items()
     }
     specs.add(
         spec,
@@ -249,30 +249,24 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
             "--json_serialized_invocation_args",
             "{{$}}",
         ],
+        # The artifacts of the node's condition, which is the condition of its driver, too.
         task={
-            # The artifacts of the node's condition, which is the condition of its driver, too.
-            **copy.deepcopy(
-                {
-                    key: step.task[key]
-                    for key in ("inputs", "dependentTasks", "triggerPolicy")
-                    if key in step.task
-                }
-            ),
+            key: copy.deepcopy(step.task[key])
+            for key in ("inputs", "dependentTasks", "triggerPolicy")
+            if key in step.task
         },
         component={
             "inputDefinitions": copy.deepcopy(step.component.get("inputDefinitions", {})),
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
-    chosen = specs.inputs(step, "parameters").get(RANGE_CONFIG_KEY, {})
+    chosen = step.sources("parameters").get(RANGE_CONFIG_KEY, {})
     if "componentInputParameter" in chosen:  # the cache key has the span, not how it was chosen
-        del specs.inputs(step, "parameters")[RANGE_CONFIG_KEY]
-        del specs.parameters(step)[RANGE_CONFIG_KEY]
-    specs.parameters(step)[specs.DRIVER_OUTPUT] = {"parameterType": "STRING"}
-    specs.inputs(step, "parameters")[specs.DRIVER_OUTPUT] = specs.from_task(
-        name, specs.DRIVER_OUTPUT
-    )
-    specs.depend(step, name)
+        del step.sources("parameters")[RANGE_CONFIG_KEY]
+        del step.inputs("parameters")[RANGE_CONFIG_KEY]
+    output = specs.from_task(name, specs.DRIVER_OUTPUT)
+    step.add_parameter(specs.DRIVER_OUTPUT, "STRING", output)
+    step.depend(name)
     return name
 
 
@@ -363,18 +357,16 @@ def _add_resolver(
 def _take_parameters(step: specs.Step, producer: str) -> None:
     """Turns input artifacts of a resolver into input parameters."""
     resolved = {}
-    sources = step.task.get("inputs", {}).get("artifacts", {})
+    sources = step.sources("artifacts")
     for name, source in list(sources.items()):
         output = source.get("taskOutputArtifact", {})
         if output.get("producerTask") != producer:
             continue
         del sources[name]
-        definition = specs.artifacts(step).pop(name)
+        definition = step.inputs("artifacts").pop(name)
         resolved[name] = definition["artifactType"]["instanceSchema"]
-        specs.parameters(step)[name] = {"parameterType": "STRING"}
-        specs.inputs(step, "parameters")[name] = specs.from_task(
-            producer, output["outputArtifactKey"]
-        )
+        source = specs.from_task(producer, output["outputArtifactKey"])
+        step.add_parameter(name, "STRING", source)
     if not resolved:
         return
     for name in resolved:
@@ -384,7 +376,7 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
                 f"has a condition on what the resolver {producer!r} finds, which is no artifact of "
                 "a step on Kubeflow. Put the condition on an output of another node.",
             )
-    if not specs.is_ours(step):
+    if not step.is_ours:
         raise UserError(
             f"{step.name}: reads {', '.join(map(repr, resolved))} from the resolver {producer!r}. "
             "On Kubeflow, only a Python executor can read it, not a container component.",
@@ -402,15 +394,15 @@ def _name_producers(spec: Json) -> None:
     """Corrects producers, to which TFX adds ``_task``, and types, which TFX calls STRING."""
     names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
-        for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
+        for name, source in step.sources("parameters").items():
             output = source.get("taskOutputParameter", {})
             producer = output.get("producerTask", "")
             if producer not in names and producer.removesuffix("_task") in names:
                 output["producerTask"] = producer = producer.removesuffix("_task")
-                specs.depend(step, producer)
-                outputs = names[producer].component["outputDefinitions"]["parameters"]
+                step.depend(producer)
+                outputs = names[producer].outputs("parameters")
                 kind = outputs[output["outputParameterKey"]]["parameterType"]
-                specs.parameters(step)[name] = {"parameterType": kind}
+                step.add_parameter(name, kind, source)
 
 
 def _name_conditions(spec: Json) -> None:
@@ -419,7 +411,7 @@ def _name_conditions(spec: Json) -> None:
     Where the artifact is an input of the node anyway, the step has it under the input's name alone.
     """
     for step in specs.steps(spec):
-        sources = step.task.get("inputs", {}).get("artifacts", {})
+        sources = step.sources("artifacts")
         for name, source in sources.items() if step.condition else ():
             output = source["taskOutputArtifact"]
             implied = f"_{output['producerTask']}.{output['outputArtifactKey']}"

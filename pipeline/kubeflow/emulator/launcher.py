@@ -26,7 +26,7 @@ from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import containers, emissary, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, resolve_arguments
-from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.emulator.store import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import (
     ValueProblem,
     expand,
@@ -238,7 +238,7 @@ class Pod:
 
     def _collect(self, step: specs.Step, executor_input: Json, records: Records) -> Outputs:
         """``collectOutputParameters`` and ``uploadOutputArtifacts``."""
-        types = step.component.get("outputDefinitions", {}).get("parameters", {})
+        types = step.outputs("parameters")
         written: Json = {}
         output_file = self._file(executor_input["outputs"]["outputFile"])
         if output_file.exists():
@@ -307,9 +307,8 @@ def command(
         for text in resolve_arguments(container.get(part, []), executor_input)
     ]
     given = json.loads(expand(json.dumps(specs.whole_numbers(executor_input)), variables))
-    definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     inputs, outputs = given["inputs"], given["outputs"]
-    for name, definition in definitions.items():  # addDefaultParams
+    for name, definition in step.inputs("parameters").items():  # addDefaultParams
         if definition.get("defaultValue") is not None:
             inputs["parameterValues"].setdefault(name, definition["defaultValue"])
     replaced = {"{{$}}": json.dumps(given)}

@@ -38,11 +38,11 @@ class Component:
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
-        return self.spec.get("inputDefinitions", {}).get(kind, {})
+        return specs.inputs(self.spec, kind)
 
     def outputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its outputs of a kind, by name."""
-        return self.spec.get("outputDefinitions", {}).get(kind, {})
+        return specs.outputs(self.spec, kind)
 
 
 @dataclasses.dataclass(eq=False)
@@ -72,7 +72,7 @@ class Task:
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
-        return self.spec.get("inputs", {}).get(kind, {})
+        return specs.sources(self.spec, kind)
 
     def depends_on(self) -> list[str]:
         """Tasks that it waits for."""
