@@ -52,7 +52,7 @@ class Document(NamedTuple):
     @property
     def root(self) -> str:
         """Address below which steps write outputs."""
-        return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
+        return specs.root(self.spec)
 
     @property
     def parameters(self) -> Json:

@@ -107,6 +107,11 @@ class Step(NamedTuple):
         self.task["dependentTasks"] = sorted({*self.task.get("dependentTasks", ()), on})
 
 
+def root(spec: Json) -> str:
+    """Address below which steps write outputs."""
+    return str(spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
+
+
 def sources(task: Json, kind: str) -> Json:
     """Sources of a task's ``parameters`` or ``artifacts``, by name."""
     found: Json = task.get("inputs", {}).get(kind, {})

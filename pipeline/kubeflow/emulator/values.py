@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.linter.rules.values import VARIABLE
 from stagecraft.pipeline.kubeflow.spec import Json
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -16,7 +17,6 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _DOUBLE = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
-_VARIABLE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
 class ValueProblem(ValueError):
@@ -109,7 +109,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
         return "$" if match[1] is None else variables.get(match[1], match[0])
 
-    return _VARIABLE.sub(replace, text)
+    return VARIABLE.sub(replace, text)
 
 
 def _is_number(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
@@ -100,6 +101,22 @@ class Pipeline:
     def tasks(self) -> list[Task]:
         """The tasks of all DAGs."""
         return [task for dag in self.dags for task in dag.tasks.values()]
+
+    def users(self, component: Component) -> list[Task]:
+        """The tasks that run a component."""
+        return [task for task in self.tasks if task.component is component]
+
+    def containers(self) -> Iterator[tuple[Component, dict[str, Any], str]]:
+        """Components that are containers: each with the container and its location."""
+        for each in self.components.values():
+            if each.container is not None:
+                yield each, each.container, f"{each.executor_location}.container"
+
+    def importers(self) -> Iterator[tuple[Component, dict[str, Any], str]]:
+        """Components that are importers: each with the importer and its location."""
+        for each in self.components.values():
+            if each.importer is not None:
+                yield each, each.importer, f"{each.executor_location}.importer"
 
 
 def walk(spec: dict[str, Any]) -> tuple[Pipeline, list[Finding]]:
