@@ -18,15 +18,6 @@ from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
 
-_KINDS = {
-    "NUMBER_INTEGER": (int, float),
-    "NUMBER_DOUBLE": (int, float),
-    "STRING": (str,),
-    "BOOLEAN": (bool,),
-    "LIST": (list,),
-    "STRUCT": (dict,),
-}
-
 WORDS = {
     "NUMBER_INTEGER": "an integer",
     "NUMBER_DOUBLE": "a number",
@@ -146,7 +137,7 @@ class Document(NamedTuple):
             kind = definition["parameterType"]
             if name in values:
                 arguments[name] = _parsed(values[name], kind)
-                if not _fits(arguments[name], kind):
+                if not specs.fits(specs.type_of(arguments[name]), kind):
                     shown = f"{name}={secrets.redact(values[name]):.80}"
                     raise SettingError("--parameter", shown, f"is not {WORDS[kind]}")
                 if isinstance(arguments[name], str):
@@ -227,9 +218,3 @@ def _parsed(text: str, kind: str) -> Any:
             return int(number) if "." in text or "e" in text.lower() else int(text)
         return number if math.isfinite(number) and kind == "NUMBER_DOUBLE" else None
     return None
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if isinstance(value, bool) != (kind == "BOOLEAN"):
-        return False
-    return isinstance(value, _KINDS[kind])

@@ -39,6 +39,9 @@ ESCAPED = "stagecraft-escaped:"
 """Start of a parameter that is JSON, because Argo would replace a tag in the text itself."""
 
 
+TASK_CONFIG = "TASK_CONFIG"
+"""Type of a parameter that the driver sets."""
+
 EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
 """Trigger strategy of an exit handler: it runs after others, whether they succeed or fail."""
 
@@ -300,6 +303,25 @@ def drop_implied_dependencies(spec: Json) -> None:
         listed = [name for name in task.pop("dependentTasks", ()) if name not in producers(task)]
         if listed:
             task["dependentTasks"] = listed
+
+
+def type_of(value: Any) -> str:
+    """The parameter type of a JSON value; numbers are doubles; ``null`` for None."""
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, (int, float)):
+        return "NUMBER_DOUBLE"
+    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT"}
+    return names.get(type(value).__name__, "null")
+
+
+def fits(found: str, wanted: str) -> bool:
+    """Whether the backend takes a value of a type for a parameter of another type."""
+    if wanted == "STRING" or found == wanted:
+        return True  # the backend turns any value into text
+    numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
+    structs = ("STRUCT", "TASK_FINAL_STATUS", TASK_CONFIG)
+    return any(found in kinds and wanted in kinds for kinds in (numbers, structs))
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -17,7 +17,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import store
 from stagecraft.pipeline.kubeflow.emulator.store import Outputs
-from stagecraft.pipeline.kubeflow.emulator.values import to_text, type_of
+from stagecraft.pipeline.kubeflow.emulator.values import to_text
 from stagecraft.pipeline.kubeflow.spec import Json
 
 EXECUTOR_LOGS = "executor-logs"
@@ -130,7 +130,7 @@ def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
 
 def values_of_driver(value: Any) -> str:
     """``pbValueToString`` in util.go: Go's %g for fractions."""
-    if type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer():
+    if specs.type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer():
         return re.sub(r"e-0?(\d)$", r"e-0\1", repr(float(value)))
     return to_text(value)
 
@@ -191,11 +191,8 @@ def _converted(step: specs.Step, name: str, definition: Json, value: Any, has_va
         raise _problem(step, name, "has neither a value nor a default")
     if kind == "STRING":
         return to_text(value)
-    given = type_of(value)
-    numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
-    if kind == "TASK_FINAL_STATUS":
-        kind = "STRUCT"
-    if given != kind and not (given in numbers and kind in numbers):
+    given = specs.type_of(value)
+    if not specs.fits(given, kind):
         raise _problem(step, name, f"is {given}, not {kind}")
     if isinstance(value, float) and not math.isfinite(value):
         raise _problem(step, name, f"is {value}")

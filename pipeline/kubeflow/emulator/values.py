@@ -29,12 +29,14 @@ def to_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    return _number(float(value), exponents=False) if _is_number(value) else go_json(value)
+    if specs.type_of(value) == "NUMBER_DOUBLE":
+        return _number(float(value), exponents=False)
+    return go_json(value)
 
 
 def go_json(value: Any) -> str:
     """JSON as Go's ``json.Marshal`` writes it: sorted keys, no blanks, escaped HTML."""
-    if _is_number(value):
+    if specs.type_of(value) == "NUMBER_DOUBLE":
         return _number(float(value), exponents=True)
     if isinstance(value, list):
         return "[" + ",".join(map(go_json, value)) + "]"
@@ -73,14 +75,6 @@ def from_text(text: str, kind: str) -> Any:
     raise ValueProblem(f"{text!r} is no {kind}")
 
 
-def type_of(value: Any) -> str:
-    """The parameter type of a value; ``null`` for none."""
-    if isinstance(value, bool):
-        return "BOOLEAN"
-    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT", "NoneType": "null"}
-    return names.get(type(value).__name__, "NUMBER_DOUBLE")
-
-
 def stored_metadata(metadata: Json) -> Json:
     """Metadata as ML Metadata returns it: ``StructValueToMLMDValue`` in converter.go.
 
@@ -110,10 +104,6 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return "$" if match[1] is None else variables.get(match[1], match[0])
 
     return VARIABLE.sub(replace, text)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _number(value: float, *, exponents: bool) -> str:
