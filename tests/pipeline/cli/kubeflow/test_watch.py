@@ -376,10 +376,10 @@ def test_a_hiccup_at_the_very_beginning(server, ask, told):
 
 
 def test_patience_has_an_end(server, ask, told, monkeypatch):
-    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import runs
 
     run = told("runs", "create", "tiny")["id"]
-    monkeypatch.setattr(follow, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", 0.05)
     server.fail("GET", "/runs/", status=503, body="away", times=None)
     done = ask("runs", "watch", run)
     assert done.exit_code == 1 and "503: away." in done.stderr
