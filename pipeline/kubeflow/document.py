@@ -14,7 +14,7 @@ from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.settings import LARGEST, Settings
 from stagecraft.components.example_gen import spans
-from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
 
@@ -164,7 +164,7 @@ def _refuse_secret(name: str, value: str) -> None:
 def load(path: pathlib.Path) -> Document:
     """Reads a file; raises a UserError if it contains no pipeline."""
     try:
-        documents = yaml_loader.load_all(path.read_text())
+        documents = specs.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: cannot be read: {getattr(error, 'strerror', error)}.", file=str(path)

@@ -127,7 +127,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             raise
         except ValueError as error:
             raise UserError(f"{name}: {error}", record=name) from error
-        documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
+        documents = [spec, *filter(None, [platform.document(executors)])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := linter.check(text):
             raise UserError(linter.refusal(name, findings))

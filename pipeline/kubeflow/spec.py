@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, KeysView
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+if TYPE_CHECKING:
+    FASTEST = yaml.SafeLoader
+else:
+    FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # where PyYAML has no libyaml
+"""libyaml's loader, which takes a tenth of the time of PyYAML's."""
 
 Json = dict[str, Any]
+
+DEEPEST = 200
+"""Levels of nesting; a compiled pipeline has about 15. libyaml's parser crashes at thousands."""
 
 ENTRYPOINT = ("python", "-m", "stagecraft.pipeline.kubeflow.entrypoint")
 
@@ -47,6 +58,24 @@ EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
 
 PIPELINE_DAG = "tfx-dag"
 """The DAG in which TFX puts all nodes of a pipeline with an exit handler."""
+
+
+def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
+    """The documents of a file.
+
+    Raises:
+        yaml.YAMLError: also for deep nesting, and for numbers of thousands of digits.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"it is nested in more than {DEEPEST} levels")
+    try:
+        return list(yaml.load_all(text, Loader=loader))
+    except (AttributeError, LookupError, ValueError) as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from None
 
 
 class Step(NamedTuple):
@@ -133,15 +162,11 @@ def outputs(component: Json, kind: str) -> Json:
     return found
 
 
-def steps(spec: Json) -> Iterator[Step]:
-    """All steps of the pipeline but DAGs, in the order of the spec."""
-    return _steps(spec, spec["root"], ())
-
-
-def _steps(spec: Json, dag: Json, path: tuple[str, ...]) -> Iterator[Step]:
-    for step in of_dag(spec, dag, path):
+def steps(spec: Json, dag: Json | None = None, path: tuple[str, ...] = ()) -> Iterator[Step]:
+    """All steps of a DAG, by default of the root, but no DAGs; in the order of the spec."""
+    for step in of_dag(spec, dag or spec["root"], path):
         if step.is_dag:
-            yield from _steps(spec, step.component, (*path, step.name))
+            yield from steps(spec, step.component, (*path, step.name))
         else:
             yield step
 
@@ -173,8 +198,22 @@ def pipeline_dag(spec: Json) -> Json:
     return found
 
 
-def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, component: Json) -> None:
-    """Adds a step that runs this project's entrypoint with ``args``."""
+def add(
+    spec: Json,
+    name: str,
+    *,
+    image: str,
+    operation: list[str],
+    output_types: dict[str, str],
+    task: Json,
+    component: Json,
+) -> None:
+    """Adds a step that runs an operation of this project's entrypoint.
+
+    Args:
+        operation: its name, and arguments of it alone.
+        output_types: type of each artifact that it finds, by name.
+    """
     label = f"{name}_executor"
     pipeline_dag(spec)["dag"]["tasks"][name] = {
         "taskInfo": {"name": name},
@@ -183,7 +222,17 @@ def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, compo
     }
     spec["components"][name] = {"executorLabel": label, **component}
     spec["deploymentSpec"]["executors"][label] = {
-        "container": {"image": image, "command": list(ENTRYPOINT), "args": args}
+        "container": {
+            "image": image,
+            "command": list(ENTRYPOINT),
+            "args": [
+                *operation,
+                "--output_types",
+                json.dumps(output_types, sort_keys=True),
+                "--json_serialized_invocation_args",
+                "{{$}}",
+            ],
+        }
     }
 
 

@@ -240,15 +240,8 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
         spec,
         name,
         image=image,
-        args=[
-            specs.RESOLVE,
-            "--driver_class_path",
-            str(driver_of(node)),
-            "--output_types",
-            json.dumps(outputs, sort_keys=True),
-            "--json_serialized_invocation_args",
-            "{{$}}",
-        ],
+        operation=[specs.RESOLVE, "--driver_class_path", str(driver_of(node))],
+        output_types=outputs,
         # The artifacts of the node's condition, which is the condition of its driver, too.
         task={
             key: copy.deepcopy(step.task[key])
@@ -289,36 +282,27 @@ def _add_resolver(
         resolvers: those that were replaced before.
     """
     config = node.exec_properties[resolver.RESOLVER_CONFIG]
-    is_window = issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow)
-    # Artifacts of this run, which tell what to leave out.
+    types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
+    # Of artifacts of this run, which tell what to leave out.
     kinds: tuple[type[Any], ...] = (Model,)
-    if is_window:
-        kinds = (Examples,)
+    operation = [specs.LATEST_BLESSED]
+    if issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow):
+        kinds, types = (Examples,), {"examples": types["examples"]}
+        operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
     elif "choice" in config:
         kinds = (Examples, ExampleStatistics)
+        operation += [specs.CHOICE, config["choice"]]
     candidates = {
         f"candidate_{index}": channel
         for index, channel in enumerate(_produced(node))
         if issubclass(channel.type, kinds)
     }
-    types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
-    operation = [specs.LATEST_BLESSED]
-    if is_window:
-        types = {"examples": types["examples"]}
-        operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
-    elif "choice" in config:
-        operation += [specs.CHOICE, config["choice"]]
     specs.add(
         spec,
         node.id,
         image=image,
-        args=[
-            *operation,
-            "--output_types",
-            json.dumps(types, sort_keys=True),
-            "--json_serialized_invocation_args",
-            "{{$}}",
-        ],
+        operation=operation,
+        output_types=types,
         task={
             "inputs": {
                 "artifacts": {
