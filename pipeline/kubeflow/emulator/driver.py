@@ -111,7 +111,7 @@ def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
     def value_of(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise UserError(f"the driver fails: {match[0]} has no value", value=match[0])
-        return values_of_driver(values[match[1]])
+        return _text_of(values[match[1]])
 
     resolved = []
     for argument in arguments:
@@ -128,11 +128,10 @@ def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
     return resolved
 
 
-def values_of_driver(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """``pbValueToString`` in util.go: Go's %g for fractions."""
-    if specs.type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer():
-        return re.sub(r"e-0?(\d)$", r"e-0\1", repr(float(value)))
-    return to_text(value)
+    is_fraction = specs.type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer()
+    return repr(float(value)) if is_fraction else to_text(value)
 
 
 def outputs_address(run_address: str, step: str) -> str:

@@ -331,7 +331,7 @@ class Run:
         with log.open("ab", buffering=0) as file:
             if "importer" in step.executor:
                 return _import(step, inputs, self._records), False
-            pod = Pod(folder, self._store, file, self._image)
+            pod = Pod(step, entry, folder, self._store, file, self._image)
             try:
                 executor_input = {
                     "inputs": inputs,
@@ -343,8 +343,8 @@ class Run:
                 outputs = self._records.cached(key) if cacheable else None
                 if outputs is not None:
                     return outputs, True
-                pod.check_buckets(step, entry, executor_input, self._document.root)
-                outputs = pod.run(step, entry, executor_input, self._records, self.stop)
+                pod.check_buckets(executor_input, self._document.root)
+                outputs = pod.run(executor_input, self._records, self.stop)
                 if cacheable:
                     self._records.remember(key, outputs)
                 return outputs, False

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
@@ -114,13 +115,4 @@ def _number(value: float, *, exponents: bool) -> str:
     if exponents and size and (size < 1e-6 or size >= 1e21):
         mantissa, _, exponent = repr(value).partition("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}" if exponent else repr(value)
-    if value.is_integer():
-        return str(int(value))
-    text = repr(value)
-    return f"{value:.{_digits(text)}f}" if "e" in text else text
-
-
-def _digits(text: str) -> int:
-    """Decimal places of a number such as ``1.5e-07``."""
-    mantissa, _, exponent = text.partition("e")
-    return len(mantissa.partition(".")[2].removesuffix("0")) - int(exponent)
+    return str(int(value)) if value.is_integer() else f"{Decimal(repr(value)):f}"
