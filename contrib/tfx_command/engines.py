@@ -331,9 +331,7 @@ class _KubeflowHandler(BaseHandler):
         steps = [
             (step.name, key)
             for step in found.steps().values()
-            for key, definition in step.component.get("outputDefinitions", {})
-            .get("artifacts", {})
-            .items()
+            for key, definition in step.outputs("artifacts").items()
             if "title: tfx.Schema\n" in definition["artifactType"].get("instanceSchema", "")
         ]
         if not steps:

@@ -26,7 +26,6 @@ from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks
 from stagecraft.pipeline.settings import PipelineSettings, ReportSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.trainer_module.models import build_model
 
 
 class VertexRunner(KubeflowV2DagRunner):
@@ -112,8 +111,5 @@ def compile_pipeline(
     Args:
         create: :func:`create_pipeline`, or a project's function.
     """
-    with build_model.files_shared():  # checks and pipeline build the model's files once
-        compile.check(settings)
-        pipeline = create(settings)
-    runner = VertexRunner(settings.kubeflow, output_dir)
-    runner.run(pipeline, compile.defaults(settings))
+    pipeline = compile.checked_pipeline(settings, create)
+    VertexRunner(settings.kubeflow, output_dir).run(pipeline, compile.defaults(settings))

@@ -115,6 +115,7 @@ def read(run: RecordedRun) -> PastRun:
     inputs = (str(p["input_base"]) for p in executions.values() if p.get("input_base"))
     pushed = artifacts.get("PushedModel", {})
     metrics, monitor = _metrics(artifacts)
+    trained = _record(artifacts)
     blessed = artifacts.get("ModelBlessing", {}).get("blessed")
     return PastRun(
         output=run.output,
@@ -128,13 +129,13 @@ def read(run: RecordedRun) -> PastRun:
         source=examples.get("source") or settings.get("data.source") or next(inputs, ""),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         span=spans.told(examples),
-        examples=_examples(examples, artifacts),
+        examples=_examples(examples, trained),
         settings=settings,
         settings_are_whole=default_settings().keys() <= settings.keys(),
         base=base,
         changed=changed_settings(settings, others),
         code=_code(executions),
-        topology=_topology(artifacts, settings),
+        topology=_topology(trained, settings),
         metrics=metrics,
         monitor=monitor,
         resumed_from=artifacts.get("Model", {}).get("resumed_from"),
@@ -205,17 +206,17 @@ def _fingerprint(examples: Properties) -> str:
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
-def _examples(examples: Properties, artifacts: Mapping[str, Properties]) -> dict[str, int]:
+def _examples(examples: Properties, trained: dict[str, Any]) -> dict[str, int]:
     """Examples by split, as the ExampleGen or (for two splits) the Trainer counted them."""
     counted = {split: examples[key] for split, key in _COUNTS.items() if key in examples}
-    return counted or dict((_record(artifacts) or {}).get("examples", {}))
+    return counted or dict(trained.get("examples", {}))
 
 
-def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any] | None:
-    """The Trainer's record; None if it has none with a topology, or its files are gone."""
+def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any]:
+    """The Trainer's record; empty if it has none with a topology, or its files are gone."""
     if "ModelRun" not in artifacts:
-        return None
-    return record.find(artifacts["ModelRun"]["uri"], ("topology",))
+        return {}
+    return record.find(artifacts["ModelRun"]["uri"], ("topology",)) or {}
 
 
 def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
@@ -228,9 +229,9 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
     return fingerprints
 
 
-def _topology(artifacts: Mapping[str, Properties], settings: Flat) -> str:
+def _topology(trained: dict[str, Any], settings: Flat) -> str:
     """The topology in the Trainer's record; without a record, that of the settings."""
-    if trained := _record(artifacts):
+    if trained:
         return sentences.grid_text(trained)
     if "parallel.strategy" not in settings:
         return ""

@@ -60,9 +60,7 @@ def compile_pipeline(
     Args:
         create: :func:`create_pipeline`, or a project's function.
     """
-    with build_model.files_shared():  # checks and pipeline build the model's files once
-        check(settings)
-        pipeline = create(settings)
+    pipeline = checked_pipeline(settings, create)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),
@@ -71,6 +69,15 @@ def compile_pipeline(
         on_warning=on_warning,
     )
     runner.run(pipeline)
+
+
+def checked_pipeline(
+    settings: PipelineSettings, create: Callable[[PipelineSettings], Pipeline]
+) -> Pipeline:
+    """Checks the settings, and makes the pipeline."""
+    with build_model.files_shared():  # both build the model's files once
+        check(settings)
+        return create(settings)
 
 
 def check(settings: PipelineSettings) -> None:

@@ -14,18 +14,9 @@ from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.settings import LARGEST, Settings
 from stagecraft.components.example_gen import spans
-from stagecraft.pipeline.kubeflow import spec as specs, yaml_loader
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
-
-_KINDS = {
-    "NUMBER_INTEGER": (int, float),
-    "NUMBER_DOUBLE": (int, float),
-    "STRING": (str,),
-    "BOOLEAN": (bool,),
-    "LIST": (list,),
-    "STRUCT": (dict,),
-}
 
 WORDS = {
     "NUMBER_INTEGER": "an integer",
@@ -52,13 +43,12 @@ class Document(NamedTuple):
     @property
     def root(self) -> str:
         """Address below which steps write outputs."""
-        return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
+        return specs.root(self.spec)
 
     @property
     def parameters(self) -> Json:
         """Definitions of the pipeline's parameters, by name."""
-        definitions: Json = self.spec["root"].get("inputDefinitions", {})
-        return definitions.get("parameters", {})
+        return specs.inputs(self.spec["root"], "parameters")
 
     def order(self) -> list[str]:
         """Names of the steps, each after its dependencies."""
@@ -73,10 +63,26 @@ class Document(NamedTuple):
             UserError: a dependency, a component or an executor is missing.
         """
         found: dict[str, specs.Step] = {}
-        for step in self._ordered(self.spec["root"], ()):
-            taken = step.name in found
-            found["/".join((*step.path, step.name)) if taken else step.name] = step
+        for step in self.walk():
+            if not step.is_dag:
+                taken = step.name in found
+                found["/".join((*step.path, step.name)) if taken else step.name] = step
         return found
+
+    def walk(self, dag: Json | None = None, path: tuple[str, ...] = ()) -> Iterator[specs.Step]:
+        """All tasks of a DAG, by default of the root, each DAG before its own tasks.
+
+        Args:
+            dag: the component.
+            path: of its tasks.
+
+        Raises:
+            UserError: a dependency, a component or an executor is missing.
+        """
+        for step in self.tasks(dag or self.spec["root"], path):
+            yield step
+            if step.is_dag:
+                yield from self.walk(step.component, (*path, step.name))
 
     def tasks(self, dag: Json, path: tuple[str, ...]) -> list[specs.Step]:
         """The tasks of a DAG, each after its dependencies; also those that are DAGs.
@@ -106,13 +112,6 @@ class Document(NamedTuple):
             waiting = [step for step in waiting if step.name not in known]
         return ordered
 
-    def _ordered(self, dag: Json, path: tuple[str, ...]) -> Iterator[specs.Step]:
-        for step in self.tasks(dag, path):
-            if step.is_dag:
-                yield from self._ordered(step.component, (*path, step.name))
-            else:
-                yield step
-
     def named(self, values: Mapping[str, str]) -> dict[str, str]:
         """Values by the names of parameters, which a setting may stand for: ``train.epochs``."""
 
@@ -138,7 +137,7 @@ class Document(NamedTuple):
             kind = definition["parameterType"]
             if name in values:
                 arguments[name] = _parsed(values[name], kind)
-                if not _fits(arguments[name], kind):
+                if not specs.fits(specs.type_of(arguments[name]), kind):
                     shown = f"{name}={secrets.redact(values[name]):.80}"
                     raise SettingError("--parameter", shown, f"is not {WORDS[kind]}")
                 if isinstance(arguments[name], str):
@@ -165,7 +164,7 @@ def _refuse_secret(name: str, value: str) -> None:
 def load(path: pathlib.Path) -> Document:
     """Reads a file; raises a UserError if it contains no pipeline."""
     try:
-        documents = yaml_loader.load_all(path.read_text())
+        documents = specs.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: cannot be read: {getattr(error, 'strerror', error)}.", file=str(path)
@@ -219,9 +218,3 @@ def _parsed(text: str, kind: str) -> Any:
             return int(number) if "." in text or "e" in text.lower() else int(text)
         return number if math.isfinite(number) and kind == "NUMBER_DOUBLE" else None
     return None
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if isinstance(value, bool) != (kind == "BOOLEAN"):
-        return False
-    return isinstance(value, _KINDS[kind])

@@ -127,7 +127,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             raise
         except ValueError as error:
             raise UserError(f"{name}: {error}", record=name) from error
-        documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
+        documents = [spec, *filter(None, [platform.document(executors)])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := linter.check(text):
             raise UserError(linter.refusal(name, findings))
@@ -165,7 +165,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             for value in node.exec_properties.values()
             if isinstance(value, RuntimeParameter)
         }
-        inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        inputs = specs.inputs(spec["root"], "parameters")
         if unknown := sorted(set(values) - set(inputs)):
             raise SettingError(
                 "parameter_values",
@@ -223,9 +223,9 @@ def _escape_tags(spec: Json) -> None:
     it. Such constants become JSON without tags.
     """
     for step in specs.steps(spec):
-        if not specs.is_ours(step):
+        if not step.is_ours:
             continue
-        for source in step.task.get("inputs", {}).get("parameters", {}).values():
+        for source in step.sources("parameters").values():
             value = source.get("runtimeValue", {}).get("constant")
             if isinstance(value, str) and any(argo_tags.check_texts(value, "")):
                 text = json.dumps(value).replace("{{", "{\\u007b")
@@ -250,7 +250,7 @@ def _header(spec: Json) -> str:
     info = spec["pipelineInfo"]
     lines = [specs.HEAD, f"# Name: {info['name']}", "# Description:"]
     lines += [f"#    {line}" for line in info["description"].splitlines()]
-    inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    inputs = specs.inputs(spec["root"], "parameters")
     lines += ["# Inputs:"] if inputs else []
     lines += [
         f"#    {name}: {definition['parameterType']} [Default: {definition.get('defaultValue')!r}]"

@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, KeysView
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+if TYPE_CHECKING:
+    FASTEST = yaml.SafeLoader
+else:
+    FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # where PyYAML has no libyaml
+"""libyaml's loader, which takes a tenth of the time of PyYAML's."""
 
 Json = dict[str, Any]
+
+DEEPEST = 200
+"""Levels of nesting; a compiled pipeline has about 15. libyaml's parser crashes at thousands."""
 
 ENTRYPOINT = ("python", "-m", "stagecraft.pipeline.kubeflow.entrypoint")
 
@@ -39,11 +50,32 @@ ESCAPED = "stagecraft-escaped:"
 """Start of a parameter that is JSON, because Argo would replace a tag in the text itself."""
 
 
+TASK_CONFIG = "TASK_CONFIG"
+"""Type of a parameter that the driver sets."""
+
 EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
 """Trigger strategy of an exit handler: it runs after others, whether they succeed or fail."""
 
 PIPELINE_DAG = "tfx-dag"
 """The DAG in which TFX puts all nodes of a pipeline with an exit handler."""
+
+
+def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
+    """The documents of a file.
+
+    Raises:
+        yaml.YAMLError: also for deep nesting, and for numbers of thousands of digits.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"it is nested in more than {DEEPEST} levels")
+    try:
+        return list(yaml.load_all(text, Loader=loader))
+    except (AttributeError, LookupError, ValueError) as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from None
 
 
 class Step(NamedTuple):
@@ -78,16 +110,63 @@ class Step(NamedTuple):
         """The container; None for importers and other executors."""
         return self.executor.get("container")
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the step runs this project's entrypoint, not a user's container."""
+        command = (self.container or {}).get("command", ())
+        return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
 
-def steps(spec: Json) -> Iterator[Step]:
-    """All steps of the pipeline but DAGs, in the order of the spec."""
-    return _steps(spec, spec["root"], ())
+    def sources(self, kind: str) -> Json:
+        """Sources of its ``parameters`` or ``artifacts``, by name."""
+        return sources(self.task, kind)
+
+    def inputs(self, kind: str) -> Json:
+        """Definitions of its input ``parameters`` or ``artifacts``, by name."""
+        return inputs(self.component, kind)
+
+    def outputs(self, kind: str) -> Json:
+        """Definitions of its output ``parameters`` or ``artifacts``, by name."""
+        return outputs(self.component, kind)
+
+    def add_parameter(self, name: str, kind: str, source: Json) -> None:
+        """Adds or replaces an input parameter of a type."""
+        definitions = self.component.setdefault("inputDefinitions", {})
+        definitions.setdefault("parameters", {})[name] = {"parameterType": kind}
+        self.task.setdefault("inputs", {}).setdefault("parameters", {})[name] = source
+
+    def depend(self, on: str) -> None:
+        """Makes the step wait for another."""
+        self.task["dependentTasks"] = sorted({*self.task.get("dependentTasks", ()), on})
 
 
-def _steps(spec: Json, dag: Json, path: tuple[str, ...]) -> Iterator[Step]:
-    for step in of_dag(spec, dag, path):
+def root(spec: Json) -> str:
+    """Address below which steps write outputs."""
+    return str(spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
+
+
+def sources(task: Json, kind: str) -> Json:
+    """Sources of a task's ``parameters`` or ``artifacts``, by name."""
+    found: Json = task.get("inputs", {}).get(kind, {})
+    return found
+
+
+def inputs(component: Json, kind: str) -> Json:
+    """Definitions of a component's input ``parameters`` or ``artifacts``, by name."""
+    found: Json = component.get("inputDefinitions", {}).get(kind, {})
+    return found
+
+
+def outputs(component: Json, kind: str) -> Json:
+    """Definitions of a component's output ``parameters`` or ``artifacts``, by name."""
+    found: Json = component.get("outputDefinitions", {}).get(kind, {})
+    return found
+
+
+def steps(spec: Json, dag: Json | None = None, path: tuple[str, ...] = ()) -> Iterator[Step]:
+    """All steps of a DAG, by default of the root, but no DAGs; in the order of the spec."""
+    for step in of_dag(spec, dag or spec["root"], path):
         if step.is_dag:
-            yield from _steps(spec, step.component, (*path, step.name))
+            yield from steps(spec, step.component, (*path, step.name))
         else:
             yield step
 
@@ -119,8 +198,22 @@ def pipeline_dag(spec: Json) -> Json:
     return found
 
 
-def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, component: Json) -> None:
-    """Adds a step that runs this project's entrypoint with ``args``."""
+def add(
+    spec: Json,
+    name: str,
+    *,
+    image: str,
+    operation: list[str],
+    output_types: dict[str, str],
+    task: Json,
+    component: Json,
+) -> None:
+    """Adds a step that runs an operation of this project's entrypoint.
+
+    Args:
+        operation: its name, and arguments of it alone.
+        output_types: type of each artifact that it finds, by name.
+    """
     label = f"{name}_executor"
     pipeline_dag(spec)["dag"]["tasks"][name] = {
         "taskInfo": {"name": name},
@@ -129,30 +222,18 @@ def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, compo
     }
     spec["components"][name] = {"executorLabel": label, **component}
     spec["deploymentSpec"]["executors"][label] = {
-        "container": {"image": image, "command": list(ENTRYPOINT), "args": args}
+        "container": {
+            "image": image,
+            "command": list(ENTRYPOINT),
+            "args": [
+                *operation,
+                "--output_types",
+                json.dumps(output_types, sort_keys=True),
+                "--json_serialized_invocation_args",
+                "{{$}}",
+            ],
+        }
     }
-
-
-def parameters(step: Step) -> Json:
-    """Types of the step's input parameters, by name; mutable."""
-    definitions: Json = step.component.setdefault("inputDefinitions", {})
-    return definitions.setdefault("parameters", {})
-
-
-def artifacts(step: Step) -> Json:
-    """Types of the step's input artifacts, by name."""
-    definitions: Json = step.component.get("inputDefinitions", {})
-    return definitions.get("artifacts", {})
-
-
-def inputs(step: Step, kind: str) -> Json:
-    """Sources of the step's ``parameters`` or ``artifacts``, by name; mutable."""
-    return step.task.setdefault("inputs", {}).setdefault(kind, {})
-
-
-def depend(step: Step, on: str) -> None:
-    """Makes the step wait for another."""
-    step.task["dependentTasks"] = sorted({*step.task.get("dependentTasks", ()), on})
 
 
 def from_task(producer: str, key: str) -> Json:
@@ -160,23 +241,16 @@ def from_task(producer: str, key: str) -> Json:
     return {"taskOutputParameter": {"producerTask": producer, "outputParameterKey": key}}
 
 
-def is_ours(step: Step) -> bool:
-    """Whether the step runs this project's entrypoint, not a user's container."""
-    command = (step.container or {}).get("command", ())
-    return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
-
-
 def complete_arguments(spec: Json, root: str) -> None:
     """Adds arguments that the backend omits, or that differ between runs; all share ``root``."""
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
-        if is_ours(step):
+        if step.is_ours:
             args = step.executor["container"]["args"]
             definitions = step.component.get("inputDefinitions", {})
-            outputs = step.component.get("outputDefinitions", {}).get("artifacts", {})
             _set(args, "--task", step.name)
             _set(args, "--pipeline_folder", folder)
-            _set(args, "--outputs", json.dumps(sorted(outputs)))
+            _set(args, "--outputs", json.dumps(sorted(step.outputs("artifacts"))))
             _set(
                 args, "--json_serialized_inputs_spec_args", json.dumps(definitions, sort_keys=True)
             )
@@ -207,7 +281,7 @@ def rename_for_argo(spec: Json) -> None:
             if not task["dependentTasks"]:
                 del task["dependentTasks"]
             for kind in ("parameters", "artifacts"):
-                for source in task.get("inputs", {}).get(kind, {}).values():
+                for source in sources(task, kind).values():
                     for output in (*_OUTPUTS, "taskFinalStatus"):
                         if output in source:
                             source[output]["producerTask"] = plain[source[output]["producerTask"]]
@@ -222,11 +296,11 @@ def pass_parameters(spec: Json) -> None:
     dag = spec["components"].get(PIPELINE_DAG)
     if dag is None:
         return
-    known = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    known = inputs(spec["root"], "parameters")
     used = {
         source["componentInputParameter"]
         for task in dag["dag"]["tasks"].values()
-        for source in task.get("inputs", {}).get("parameters", {}).values()
+        for source in sources(task, "parameters").values()
         if "componentInputParameter" in source
     }
     if used:
@@ -258,7 +332,7 @@ def producers(task: Json) -> KeysView[str]:
     return {
         source[output].get("producerTask", ""): None
         for kind in ("parameters", "artifacts")
-        for source in task.get("inputs", {}).get(kind, {}).values()
+        for source in sources(task, kind).values()
         for output in _OUTPUTS
         if source.get(output)
     }.keys()
@@ -278,6 +352,25 @@ def drop_implied_dependencies(spec: Json) -> None:
         listed = [name for name in task.pop("dependentTasks", ()) if name not in producers(task)]
         if listed:
             task["dependentTasks"] = listed
+
+
+def type_of(value: Any) -> str:
+    """The parameter type of a JSON value; numbers are doubles; ``null`` for None."""
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, (int, float)):
+        return "NUMBER_DOUBLE"
+    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT"}
+    return names.get(type(value).__name__, "null")
+
+
+def fits(found: str, wanted: str) -> bool:
+    """Whether the backend takes a value of a type for a parameter of another type."""
+    if wanted == "STRING" or found == wanted:
+        return True  # the backend turns any value into text
+    numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
+    structs = ("STRUCT", "TASK_FINAL_STATUS", TASK_CONFIG)
+    return any(found in kinds and wanted in kinds for kinds in (numbers, structs))
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +16,8 @@ from stagecraft.pipeline.cli.terminal.wording import day, optional_time
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api
+    from stagecraft.pipeline.kubeflow.client.nodes import Progress
     from stagecraft.pipeline.kubeflow.client.objects import Run
-    from stagecraft.pipeline.kubeflow.client.progress import Progress
 
 _run_id = click.argument("run_id", metavar="RUN")
 
@@ -141,11 +140,10 @@ def list_(api: Api, experiment: str | None, limit: int, as_json: bool) -> None:
 @connection_options
 def show(api: Api, run_id: str, as_json: bool) -> None:
     """Show the state of RUN and of its steps, and its parameters."""
-    from stagecraft.pipeline.kubeflow.client import diagnosis, follow, runs as of_server
+    from stagecraft.pipeline.kubeflow.client import diagnosis, runs as of_server
 
     run = of_server.get(api, run_id)
-    names = follow.names(api, run)
-    steps = diagnosis.explain(api, run, names, _progress(run, names))
+    steps = diagnosis.explain(api, run, of_server.names(api, run))
     if as_json:
         fields = {name: step._asdict() for name, step in steps.items()}
         console.say_json({**_run(api, run), "parameters": run.parameters, "steps": fields})
@@ -210,24 +208,19 @@ def logs(
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
     """
     from stagecraft.pipeline.kubeflow.client import (
-        follow,
         logs as of_steps,  # the Kubernetes client
-        progress,
+        nodes,
         runs as of_server,
     )
 
     run = of_server.get(api, run_id)
-    names = follow.names(api, run)
-    if step and names and step.removesuffix(progress.DRIVER) not in names:
+    names = of_server.names(api, run)
+    if step and names and step.removesuffix(nodes.DRIVER) not in names:
         raise UserError(
             f"--step: {step}: the run has no such step; use one of {', '.join(names)}.",
             setting="--step",
             value=step,
         )
-
-    def on_waiting(name: str, reason: str) -> None:
-        console.say(f"{name}: {reason}", stderr=True)
-
     for name, line in of_steps.read(
         api,
         run,
@@ -235,7 +228,7 @@ def logs(
         step,
         follow=follows,
         tail=tail,
-        on_waiting=on_waiting,
+        on_waiting=_say_waiting,
         on_hiccup=_say_retry,
     ):
         if as_json:
@@ -280,11 +273,11 @@ def delete(api: Api, run_id: str, as_json: bool) -> None:
 def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
     """Shows a run until it is over; the command's exit code."""
     from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
-    from stagecraft.pipeline.kubeflow.client import diagnosis, follow, runs as of_server
+    from stagecraft.pipeline.kubeflow.client import diagnosis, runs as of_server
 
-    patience = follow.Patience(_say_retry)
+    patience = of_server.Patience(_say_retry)
     run = patience.ask(lambda: of_server.get(api, run_id))
-    names = patience.ask(lambda: follow.names(api, run))
+    names = patience.ask(lambda: of_server.names(api, run))
     state = RunState(names)
     state.run_id = run.id
     with run_view(state, stderr=as_json) as show_event:
@@ -299,12 +292,12 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
 
         try:
             idle = diagnosis.IdleSteps(api, names, _say_waiting)
-            run = follow.follow(api, run_id, names, on_progress, patience, idle.check)
+            run = of_server.follow(api, run_id, names, on_progress, patience, idle.check)
         except KeyboardInterrupt:
             hint = f"stagecraft kubeflow runs watch {run.id}"
             console.say(f"The run continues; watch it with: {hint}", stderr=True)
             raise
-    steps = diagnosis.explain(api, run, names, _progress(run, names))
+    steps = diagnosis.explain(api, run, names)
     if as_json:
         fields = {name: step._asdict() for name, step in steps.items()}
         console.say_json({**_run(api, run), "steps": fields})
@@ -341,12 +334,6 @@ def _say_retry(problem: str) -> None:
 def _state(run: Run) -> str:
     reason = run.error or ("it was stopped" if run.stopped else "")
     return f"{run.state}: {reason}" if reason else run.state
-
-
-def _progress(run: Run, names: list[str]) -> dict[str, Progress]:
-    from stagecraft.pipeline.kubeflow.client import progress
-
-    return progress.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
 
 
 def _run(api: Api, run: Run) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from stagecraft.components.kubernetes.api import pod_status
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.api.objects import Objects
 from stagecraft.components.kubernetes.api.pod_status import Pod
-from stagecraft.pipeline.kubeflow.client import logs, nodes as argo, progress, runs
+from stagecraft.pipeline.kubeflow.client import logs, nodes as argo, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.errors import ApiError
+from stagecraft.pipeline.kubeflow.client.errors import ApiError, NotFoundError
+from stagecraft.pipeline.kubeflow.client.nodes import DRIVER, EXECUTOR, Progress
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR, Progress
 
 WITHOUT_CONTAINER_SECONDS = 60.0
 """A step whose container has not started after this time is reported."""
@@ -128,10 +128,9 @@ def _advice(wait: _Wait, namespace: str) -> str:
     return f"kubectl -n {namespace} describe pod {wait.pod or 'POD'} shows more"
 
 
-def explain(
-    api: Api, run: Run, names: list[str], steps: dict[str, Progress]
-) -> dict[str, Progress]:
-    """Adds causes to the steps that failed: the driver's last line, or a memory limit."""
+def explain(api: Api, run: Run, names: list[str]) -> dict[str, Progress]:
+    """Progress of all steps, with causes of failures: the driver's last line, a memory limit."""
+    steps = argo.progress(run, names)
     failed = [name for name, step in steps.items() if step.state == "failed"]
     if not failed:
         return steps
@@ -147,9 +146,9 @@ def explain(
         return [line for line in text.split("\n") if line.strip()][-5:]
 
     def cause(name: str) -> str | None:
-        if steps[name].cause == progress.DRIVER_FAILED:
+        if steps[name].cause == argo.DRIVER_FAILED:
             [*_, last] = last_lines(name + DRIVER) or [""]
-            return f"{progress.DRIVER_FAILED}: {last.strip()}" if last else None
+            return f"{argo.DRIVER_FAILED}: {last.strip()}" if last else None
         for pod in reversed(pods):
             if argo.step_of_pod(pod) == name and pod.phase == "Failed" and pod.reason:
                 if pod.reason.startswith(pod_status.OUT_OF_MEMORY):
@@ -248,10 +247,9 @@ def _pods(api: Api, run: Run, names: list[str]) -> list[Pod]:
                 text = api.text("/k8s/pod", podname=name, podnamespace=api.known_namespace)
                 found.append(pod_status.pod_of(json.loads(text)))
                 break
-            except ApiError as error:
-                if error.status == 404:  # the endpoint is not the user interface
-                    return found
-            except (ValueError, KeyError, TypeError):  # not a manifest
+            except NotFoundError:  # the endpoint is not the user interface
+                return found
+            except (ApiError, ValueError, KeyError, TypeError):  # not a manifest
                 continue
     return found
 

@@ -39,6 +39,10 @@ class ApiError(UserError):
         return self.status is None or self.status == 429 or self.status >= 500
 
 
+class NotFoundError(ApiError):
+    """Kubeflow Pipelines does not have the object, or does not answer at the address."""
+
+
 def refused(
     connection: Connection,
     url: str,
@@ -54,8 +58,9 @@ def refused(
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     # Redact before _message cuts the text: a part of a secret would not be recognized.
     message = _message(connection.redact(text, headers))
+    kind = NotFoundError if status == 404 else ApiError
     if status == 404 and not text.lstrip().startswith("{"):
-        return ApiError(
+        return kind(
             f"{_address(url)}: 404. Kubeflow Pipelines 2 does not answer at this address. Check "
             "the address: it often ends with /pipeline.",
             status,
@@ -65,7 +70,7 @@ def refused(
     advice = advice.format(namespace=f" (in namespace {namespace})" if namespace else "")
     text = f"{_address(url)}: {status}" + (f": {message}" if message else "")
     text = f"{text.rstrip('.')}. {advice}".strip()
-    return ApiError(connection.redact(text, headers), status)
+    return kind(connection.redact(text, headers), status)
 
 
 def no_api(url: str) -> ApiError:

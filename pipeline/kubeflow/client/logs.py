@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import datetime
 import json
 from collections.abc import Callable, Iterator
 
@@ -18,13 +17,12 @@ from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.api.pod_logs import Pod
-from stagecraft.pipeline.kubeflow.client import nodes as argo, progress, runs
+from stagecraft.pipeline.kubeflow.client import nodes as argo, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
-from stagecraft.pipeline.kubeflow.client.follow import Patience
-from stagecraft.pipeline.kubeflow.client.nodes import Node
+from stagecraft.pipeline.kubeflow.client.nodes import DRIVER, Node
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.progress import DRIVER
+from stagecraft.pipeline.kubeflow.client.runs import Patience
 
 RUN_LABEL = "pipeline/runid"
 """Label of each pod of a run: ``LabelKeyWorkflowRunId`` in backend/src/common/util/consts.go."""
@@ -189,8 +187,7 @@ def _followed(
     ended: set[str] = set()
     while True:
         run = patience.ask(lambda: runs.get(reader.api, reader.run.id))
-        now = datetime.datetime.now(datetime.timezone.utc)
-        states = {name: each.state for name, each in progress.progress(run, names, now).items()}
+        states = {name: each.state for name, each in argo.progress(run, names).items()}
         for node in _wanted(run, names, step):
             if node.id in ended:
                 continue

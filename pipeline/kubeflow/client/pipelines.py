@@ -16,7 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import document as documents, linter
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
-from stagecraft.pipeline.kubeflow.client.errors import ApiError
+from stagecraft.pipeline.kubeflow.client.errors import ApiError, NotFoundError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.spec import Json, doubles
@@ -55,11 +55,8 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
             requires its ID, so that nobody changes it by mistake.
     """
     if _is_id(name):
-        try:
+        with contextlib.suppress(NotFoundError):
             return Pipeline.of(api.call("get_pipeline", pipeline_id=name))
-        except ApiError as error:
-            if error.status != 404:
-                raise
     for namespace in _namespaces(api)[: None if shared else 1]:
         answers = api.pages(
             "list_pipelines", "pipelines", namespace=namespace, filter=name_filter(name)
@@ -168,8 +165,10 @@ def delete(api: Api, pipeline: Pipeline) -> list[Version]:
     """Deletes a pipeline's versions, then the pipeline, as servers require; returns versions."""
     gone = versions(api, pipeline)
     for one in gone:
-        _delete(api, "delete_pipeline_version", pipeline_id=pipeline.id, pipeline_version_id=one.id)
-    _delete(api, "delete_pipeline", pipeline_id=pipeline.id)
+        with contextlib.suppress(NotFoundError):  # another client deleted it
+            api.call("delete_pipeline_version", pipeline_id=pipeline.id, pipeline_version_id=one.id)
+    with contextlib.suppress(NotFoundError):
+        api.call("delete_pipeline", pipeline_id=pipeline.id)
     return gone
 
 
@@ -203,12 +202,7 @@ def _is_id(text: str) -> bool:
 def _checked(file: pathlib.Path) -> Document:
     """Reads a file, and lints it: the server's messages say little."""
     document = documents.load(file)
-    findings = [
-        finding
-        for finding in linter.check(file.read_text())
-        if finding.rule != "root-parameter"  # a run may give the value
-    ]
-    if findings:
+    if findings := linter.check(file.read_text()):
         raise UserError(linter.refusal(str(file), findings), file=str(file))
     return document
 
@@ -224,11 +218,3 @@ def _as_yaml(file: pathlib.Path) -> Iterator[str]:
 
 def _description(document: Document) -> str:
     return str(document.spec["pipelineInfo"].get("description", ""))
-
-
-def _delete(api: Api, method: str, **which: str) -> None:
-    try:
-        api.call(method, **which)
-    except ApiError as error:
-        if error.status != 404:  # another client deleted it
-            raise

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
 from stagecraft.common.settings import Settings
+from stagecraft.pipeline.kubeflow.client import nodes
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
-from stagecraft.pipeline.kubeflow.client.errors import ApiError
+from stagecraft.pipeline.kubeflow.client.errors import ApiError, NotFoundError
+from stagecraft.pipeline.kubeflow.client.nodes import DRIVER, Progress
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version, document
 from stagecraft.pipeline.kubeflow.document import Document
+
+Answer = TypeVar("Answer")
+
+POLL_SECONDS = 2.0
+"""About the interval of the persistence agent's resync, which copies Argo's state."""
+
+PATIENCE_SECONDS = 300.0
 
 
 def create(
@@ -107,14 +119,9 @@ def experiment_id(api: Api, name: str) -> str:
 
 def get(api: Api, run_id: str) -> Run:
     """A run."""
-    try:
+    with contextlib.suppress(NotFoundError):
         return Run.of(api.call("get_run", run_id=run_id))
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        raise UserError(
-            f"{run_id}: no run has this ID; see 'stagecraft kubeflow runs list'."
-        ) from None
+    raise UserError(f"{run_id}: no run has this ID; see 'stagecraft kubeflow runs list'.")
 
 
 def document_of(api: Api, run: Run) -> Document | None:
@@ -122,17 +129,23 @@ def document_of(api: Api, run: Run) -> Document | None:
     if run.spec:
         return document(run.spec)
     if run.pipeline_id and run.version_id:
-        try:
+        with contextlib.suppress(NotFoundError):  # a run remains when its pipeline is deleted
             answer = api.call(
                 "get_pipeline_version",
                 pipeline_id=run.pipeline_id,
                 pipeline_version_id=run.version_id,
             )
             return Version.of(answer).document
-        except ApiError as error:
-            if error.status != 404:  # a run remains when its pipeline is deleted
-                raise
     return None
+
+
+def names(api: Api, run: Run) -> list[str]:
+    """Names of a run's steps, each after its dependencies."""
+    if found := document_of(api, run):
+        return found.order()
+    displayed = [task.display_name or "" for task in run.tasks]  # newer servers add nameless tasks
+    ended = [name for name in displayed if name.endswith(DRIVER)]
+    return [name.removesuffix(DRIVER) for name in ended if name != f"root{DRIVER}"]
 
 
 def terminate(api: Api, run: Run) -> tuple[Run, bool]:
@@ -153,10 +166,59 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
 
 def delete(api: Api, run_id: str) -> bool:
     """Stops and deletes a run; returns whether it existed. Its pods may run a little longer."""
-    try:
+    with contextlib.suppress(NotFoundError):
         api.call("delete_run", run_id=run_id)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
+        return True
+    return False
+
+
+class Patience:
+    """Retries requests while the server fails or does not answer."""
+
+    def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
+        self._on_hiccup, self._sleep = on_hiccup, sleep
+
+    def pause(self) -> None:
+        """Waits until the next poll."""
+        self._sleep(POLL_SECONDS)
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer to a question."""
+        begun, pause = time.monotonic(), POLL_SECONDS
+        while True:
+            try:
+                return question()
+            except UserError as error:  # of this server, or of the cluster
+                transient = getattr(error, "transient", False)
+                if not transient or time.monotonic() - begun > PATIENCE_SECONDS:
+                    raise
+                self._on_hiccup(str(error))
+            self._sleep(pause)
+            pause = min(2 * pause, 30.0)
+
+
+def follow(
+    api: Api,
+    run_id: str,
+    step_names: list[str],
+    on_progress: Callable[[str, Progress], Any],
+    patience: Patience,
+    on_poll: Callable[[Run], Any] = lambda run: None,
+) -> Run:
+    """Polls until the run is over.
+
+    Args:
+        on_progress: called when a step's state changes.
+        on_poll: called after each poll, unless the run is over.
+    """
+    states: dict[str, str] = {}
+    while True:
+        run = patience.ask(lambda: get(api, run_id))
+        for name, step in nodes.progress(run, step_names).items():
+            if states.get(name, "waiting") != step.state:
+                states[name] = step.state
+                on_progress(name, step)
+        if run.is_over:
+            return run
+        on_poll(run)
+        patience.pause()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from stagecraft.common import secrets
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.settings import Settings
 from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
-from stagecraft.pipeline.kubeflow.client.errors import ApiError
+from stagecraft.pipeline.kubeflow.client.errors import ApiError, NotFoundError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Schedule, Trigger, Version
 
 CRON = "0 0 6 * * *: second, minute, hour, day of month, month, day of week, in UTC"
@@ -184,11 +185,8 @@ def enable(api: Api, schedule: Schedule, enabled: bool) -> bool:
 
 def delete(api: Api, schedule: Schedule) -> None:
     """Deletes a schedule. Kubernetes then also stops a run of it that has not ended."""
-    try:
+    with contextlib.suppress(NotFoundError):  # another client deleted it
         api.call("delete_recurring_run", recurring_run_id=schedule.id)
-    except ApiError as error:
-        if error.status != 404:  # another client deleted it
-            raise
 
 
 def _named(api: Api, name: str) -> list[Schedule]:

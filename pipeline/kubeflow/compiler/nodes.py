@@ -234,45 +234,32 @@ def _add_driver(spec: Json, node: Any, image: str) -> str:
     name = _unused_name(spec, f"{node.id}-inputs")  # the backend uses "-driver"
     outputs = {
         key: definition["artifactType"]["instanceSchema"]
-        for key, definition in step.component["outputDefinitions"]["artifacts"].items()
+        for key, definition in step.outputs("artifacts").items()
     }
     specs.add(
         spec,
         name,
         image=image,
-        args=[
-            specs.RESOLVE,
-            "--driver_class_path",
-            str(driver_of(node)),
-            "--output_types",
-            json.dumps(outputs, sort_keys=True),
-            "--json_serialized_invocation_args",
-            "{{$}}",
-        ],
+        operation=[specs.RESOLVE, "--driver_class_path", str(driver_of(node))],
+        output_types=outputs,
+        # The artifacts of the node's condition, which is the condition of its driver, too.
         task={
-            # The artifacts of the node's condition, which is the condition of its driver, too.
-            **copy.deepcopy(
-                {
-                    key: step.task[key]
-                    for key in ("inputs", "dependentTasks", "triggerPolicy")
-                    if key in step.task
-                }
-            ),
+            key: copy.deepcopy(step.task[key])
+            for key in ("inputs", "dependentTasks", "triggerPolicy")
+            if key in step.task
         },
         component={
             "inputDefinitions": copy.deepcopy(step.component.get("inputDefinitions", {})),
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
-    chosen = specs.inputs(step, "parameters").get(RANGE_CONFIG_KEY, {})
+    chosen = step.sources("parameters").get(RANGE_CONFIG_KEY, {})
     if "componentInputParameter" in chosen:  # the cache key has the span, not how it was chosen
-        del specs.inputs(step, "parameters")[RANGE_CONFIG_KEY]
-        del specs.parameters(step)[RANGE_CONFIG_KEY]
-    specs.parameters(step)[specs.DRIVER_OUTPUT] = {"parameterType": "STRING"}
-    specs.inputs(step, "parameters")[specs.DRIVER_OUTPUT] = specs.from_task(
-        name, specs.DRIVER_OUTPUT
-    )
-    specs.depend(step, name)
+        del step.sources("parameters")[RANGE_CONFIG_KEY]
+        del step.inputs("parameters")[RANGE_CONFIG_KEY]
+    output = specs.from_task(name, specs.DRIVER_OUTPUT)
+    step.add_parameter(specs.DRIVER_OUTPUT, "STRING", output)
+    step.depend(name)
     return name
 
 
@@ -295,36 +282,27 @@ def _add_resolver(
         resolvers: those that were replaced before.
     """
     config = node.exec_properties[resolver.RESOLVER_CONFIG]
-    is_window = issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow)
-    # Artifacts of this run, which tell what to leave out.
+    types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
+    # Of artifacts of this run, which tell what to leave out.
     kinds: tuple[type[Any], ...] = (Model,)
-    if is_window:
-        kinds = (Examples,)
+    operation = [specs.LATEST_BLESSED]
+    if issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow):
+        kinds, types = (Examples,), {"examples": types["examples"]}
+        operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
     elif "choice" in config:
         kinds = (Examples, ExampleStatistics)
+        operation += [specs.CHOICE, config["choice"]]
     candidates = {
         f"candidate_{index}": channel
         for index, channel in enumerate(_produced(node))
         if issubclass(channel.type, kinds)
     }
-    types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
-    operation = [specs.LATEST_BLESSED]
-    if is_window:
-        types = {"examples": types["examples"]}
-        operation = [specs.SPAN_WINDOW, "--size", str(config["size"])]
-    elif "choice" in config:
-        operation += [specs.CHOICE, config["choice"]]
     specs.add(
         spec,
         node.id,
         image=image,
-        args=[
-            *operation,
-            "--output_types",
-            json.dumps(types, sort_keys=True),
-            "--json_serialized_invocation_args",
-            "{{$}}",
-        ],
+        operation=operation,
+        output_types=types,
         task={
             "inputs": {
                 "artifacts": {
@@ -363,18 +341,16 @@ def _add_resolver(
 def _take_parameters(step: specs.Step, producer: str) -> None:
     """Turns input artifacts of a resolver into input parameters."""
     resolved = {}
-    sources = step.task.get("inputs", {}).get("artifacts", {})
+    sources = step.sources("artifacts")
     for name, source in list(sources.items()):
         output = source.get("taskOutputArtifact", {})
         if output.get("producerTask") != producer:
             continue
         del sources[name]
-        definition = specs.artifacts(step).pop(name)
+        definition = step.inputs("artifacts").pop(name)
         resolved[name] = definition["artifactType"]["instanceSchema"]
-        specs.parameters(step)[name] = {"parameterType": "STRING"}
-        specs.inputs(step, "parameters")[name] = specs.from_task(
-            producer, output["outputArtifactKey"]
-        )
+        source = specs.from_task(producer, output["outputArtifactKey"])
+        step.add_parameter(name, "STRING", source)
     if not resolved:
         return
     for name in resolved:
@@ -384,7 +360,7 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
                 f"has a condition on what the resolver {producer!r} finds, which is no artifact of "
                 "a step on Kubeflow. Put the condition on an output of another node.",
             )
-    if not specs.is_ours(step):
+    if not step.is_ours:
         raise UserError(
             f"{step.name}: reads {', '.join(map(repr, resolved))} from the resolver {producer!r}. "
             "On Kubeflow, only a Python executor can read it, not a container component.",
@@ -402,15 +378,15 @@ def _name_producers(spec: Json) -> None:
     """Corrects producers, to which TFX adds ``_task``, and types, which TFX calls STRING."""
     names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
-        for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
+        for name, source in step.sources("parameters").items():
             output = source.get("taskOutputParameter", {})
             producer = output.get("producerTask", "")
             if producer not in names and producer.removesuffix("_task") in names:
                 output["producerTask"] = producer = producer.removesuffix("_task")
-                specs.depend(step, producer)
-                outputs = names[producer].component["outputDefinitions"]["parameters"]
+                step.depend(producer)
+                outputs = names[producer].outputs("parameters")
                 kind = outputs[output["outputParameterKey"]]["parameterType"]
-                specs.parameters(step)[name] = {"parameterType": kind}
+                step.add_parameter(name, kind, source)
 
 
 def _name_conditions(spec: Json) -> None:
@@ -419,7 +395,7 @@ def _name_conditions(spec: Json) -> None:
     Where the artifact is an input of the node anyway, the step has it under the input's name alone.
     """
     for step in specs.steps(spec):
-        sources = step.task.get("inputs", {}).get("artifacts", {})
+        sources = step.sources("artifacts")
         for name, source in sources.items() if step.condition else ():
             output = source["taskOutputArtifact"]
             implied = f"_{output['producerTask']}.{output['outputArtifactKey']}"

@@ -10,6 +10,7 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx.orchestration.pipeline import Pipeline
+from tfx.types import Artifact
 from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
 from stagecraft.components import Trainer
@@ -65,7 +66,7 @@ def apply(
         name, runs_driver = drivers.get(step.name, step.name), step.name in drivers
         node = components.get(name)
         wanted = settings.step(name)
-        of_settings = specs.is_ours(step) or settings.has_own_image(name)
+        of_settings = step.is_ours or settings.has_own_image(name)
         if not of_settings:
             wanted = wanted.model_copy(update={"image": None})  # its author named one
         if runs_driver:  # it only reads metadata
@@ -123,7 +124,7 @@ def _with_beam_args(step: specs.Step, node: Any, pipeline: Pipeline, wanted: Ste
     The backend's cache key has the arguments of the container, and not its environment. Arguments
     of options that Beam does not know may change results, and stay.
     """
-    if not isinstance(node, BaseComponent) or not specs.is_ours(step):
+    if not isinstance(node, BaseComponent) or not step.is_ours:
         return wanted
     executor: Any = node.executor_spec
     own = isinstance(executor, BeamExecutorSpec)
@@ -148,15 +149,16 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     Args:
         further: addresses that the step opens and that are not in its parameters.
     """
-    if not specs.is_ours(step):
+    if not step.is_ours:
         return set()
-    sources = [*_parameters(step.task)]
-    tasks = {each.name: each.task for each in specs.steps(spec)}
-    for name, source in step.task.get("inputs", {}).get("artifacts", {}).items():
-        schema = specs.artifacts(step)[name]["artifactType"].get("instanceSchema", "")
-        if PushedModel.TYPE_NAME in schema:  # a model at the address that its producer got
-            sources += _parameters(tasks[source["taskOutputArtifact"]["producerTask"]])
-    defaults = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    sources = [*step.sources("parameters").values()]
+    steps = {each.name: each for each in specs.steps(spec)}
+    for name, source in step.sources("artifacts").items():
+        if _is_of(step.inputs("artifacts")[name], PushedModel):
+            # A model at the address that its producer got.
+            producer = steps[source["taskOutputArtifact"]["producerTask"]]
+            sources += producer.sources("parameters").values()
+    defaults = specs.inputs(spec["root"], "parameters")
     names = {source.get("componentInputParameter") for source in sources}
     addresses = [*further, *_texts(sources)]
     addresses += _texts([defaults[name].get("defaultValue") for name in names & defaults.keys()])
@@ -165,7 +167,11 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
         specs.LATEST_BLESSED in args
         or specs.SPAN_WINDOW in args
         or specs.RESOLVED_INPUTS in args
-        or _blesses(step.component)
+        # It records blessed or pushed models below the pipeline root.
+        or any(
+            _is_of(output, ModelBlessing) or _is_of(output, PushedModel)
+            for output in step.outputs("artifacts").values()
+        )
         # Such a step gets addresses in place of copies, see the entrypoint.
         or (_EXECUTOR in args and runs_elsewhere(args[args.index(_EXECUTOR) + 1], args))
     ):
@@ -173,20 +179,9 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     return stores(addresses)
 
 
-def _parameters(task: Json) -> Iterable[Json]:
-    """Sources of a task's parameters."""
-    parameters: dict[str, Json] = task.get("inputs", {}).get("parameters", {})
-    return parameters.values()
-
-
-def _blesses(component: Json) -> bool:
-    """Whether the step records blessed or pushed models below the pipeline root."""
-    outputs = component.get("outputDefinitions", {}).get("artifacts", {}).values()
-    return any(
-        kind.TYPE_NAME in output["artifactType"].get("instanceSchema", "")
-        for output in outputs
-        for kind in (ModelBlessing, PushedModel)
-    )
+def _is_of(definition: Json, kind: type[Artifact]) -> bool:
+    """Whether an artifact is of a type, by its definition in a component."""
+    return kind.TYPE_NAME in definition["artifactType"].get("instanceSchema", "")
 
 
 def _texts(value: Any) -> Iterator[str]:

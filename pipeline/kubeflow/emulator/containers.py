@@ -56,7 +56,9 @@ class Containers:
         """
         self.image, self._folder = image, folder
         self._label = f"{_LABEL}={folder.absolute()}"
-        answering = [name for name in ENGINES if shutil.which(name) and _answers(name)]
+        answering = [
+            name for name in ENGINES if shutil.which(name) and _ran(name, "version")[0] == 0
+        ]
         if not answering:
             raise UserError(
                 f"--image {image} needs docker or podman, and neither answers on this machine. "
@@ -201,10 +203,6 @@ def _amount(resources: Mapping[str, object], text: str, number: str, unit: float
     if parsed is not None:
         return float(parsed)
     return float(str(resources.get(number, 0))) * unit
-
-
-def _answers(engine: str) -> bool:
-    return _ran(engine, "version")[0] == 0
 
 
 def _ran(*arguments: str) -> tuple[int, str]:

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import store
-from stagecraft.pipeline.kubeflow.emulator.records import Outputs
-from stagecraft.pipeline.kubeflow.emulator.values import to_text, type_of
+from stagecraft.pipeline.kubeflow.emulator.store import Outputs
+from stagecraft.pipeline.kubeflow.emulator.values import to_text
 from stagecraft.pipeline.kubeflow.spec import Json
 
 EXECUTOR_LOGS = "executor-logs"
@@ -67,7 +67,7 @@ def resolve_inputs(
     Raises:
         UserError: the backend would not resolve an input.
     """
-    definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
+    definitions = step.inputs("parameters")
     parameters: Json = {}
     if step.is_dag:  # omitted parameters of a pipeline in a pipeline
         parameters = {
@@ -75,10 +75,12 @@ def resolve_inputs(
             for name, definition in definitions.items()
             if definition.get("isOptional") and definition.get("defaultValue") is not None
         }
-    for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
-        value = _parameter(step.name, name, source, given["parameterValues"], done, run)
-        if "taskFinalStatus" in source:
-            value = status
+    for name, source in step.sources("parameters").items():
+        value = (
+            status
+            if "taskFinalStatus" in source
+            else _parameter(step.name, name, source, given["parameterValues"], done, run)
+        )
         if value is _NULL:
             if not definitions.get(name, {}).get("isOptional"):
                 raise _problem(step, name, "is null, and not optional")
@@ -93,7 +95,7 @@ def resolve_inputs(
         "artifacts": {
             name: given["artifacts"].get(source.get("componentInputArtifact"))
             or {"artifacts": [_artifact(step.name, name, source, done)]}
-            for name, source in step.task.get("inputs", {}).get("artifacts", {}).items()
+            for name, source in step.sources("artifacts").items()
         },
     }
 
@@ -109,7 +111,7 @@ def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
     def value_of(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise UserError(f"the driver fails: {match[0]} has no value", value=match[0])
-        return values_of_driver(values[match[1]])
+        return _text_of(values[match[1]])
 
     resolved = []
     for argument in arguments:
@@ -126,11 +128,10 @@ def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
     return resolved
 
 
-def values_of_driver(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """``pbValueToString`` in util.go: Go's %g for fractions."""
-    if type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer():
-        return re.sub(r"e-0?(\d)$", r"e-0\1", repr(float(value)))
-    return to_text(value)
+    is_fraction = specs.type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer()
+    return repr(float(value)) if is_fraction else to_text(value)
 
 
 def outputs_address(run_address: str, step: str) -> str:
@@ -142,7 +143,6 @@ def provision_outputs(
     step: specs.Step, task: str, launcher_root: pathlib.Path, scratch: pathlib.Path
 ) -> Json:
     """``ExecutorInput.outputs``, with folders in place of ``/`` and ``/tmp``."""
-    outputs = step.component.get("outputDefinitions", {})
     # The API server's manifests have PUBLISH_LOGS=true.
     log = {EXECUTOR_LOGS: {"artifactType": {"schemaTitle": "system.Artifact"}}}
     return {
@@ -157,11 +157,11 @@ def provision_outputs(
                     }
                 ]
             }
-            for name, definition in (outputs.get("artifacts", {}) | log).items()
+            for name, definition in (step.outputs("artifacts") | log).items()
         },
         "parameters": {
             name: {"outputFile": str(scratch / "kfp" / "outputs" / name)}
-            for name in outputs.get("parameters", {})
+            for name in step.outputs("parameters")
         },
         "outputFile": str(store.below(launcher_root, task) / "output_metadata.json"),
     }
@@ -175,8 +175,6 @@ def _parameter(
     if "taskOutputParameter" in source:
         output = source["taskOutputParameter"]
         return done.output(step, output["producerTask"], "parameters", output["outputParameterKey"])
-    if "taskFinalStatus" in source:
-        return {}
     if "constant" in source.get("runtimeValue", {}):
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
@@ -192,11 +190,8 @@ def _converted(step: specs.Step, name: str, definition: Json, value: Any, has_va
         raise _problem(step, name, "has neither a value nor a default")
     if kind == "STRING":
         return to_text(value)
-    given = type_of(value)
-    numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
-    if kind == "TASK_FINAL_STATUS":
-        kind = "STRUCT"
-    if given != kind and not (given in numbers and kind in numbers):
+    given = specs.type_of(value)
+    if not specs.fits(given, kind):
         raise _problem(step, name, f"is {given}, not {kind}")
     if isinstance(value, float) and not math.isfinite(value):
         raise _problem(step, name, f"is {value}")

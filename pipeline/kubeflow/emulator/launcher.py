@@ -26,7 +26,7 @@ from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import containers, emissary, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, resolve_arguments
-from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.emulator.store import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import (
     ValueProblem,
     expand,
@@ -67,6 +67,8 @@ class Pod:
 
     def __init__(
         self,
+        step: specs.Step,
+        entry: Json,
         folder: pathlib.Path,
         objects: pathlib.Path,
         log: IO[bytes],
@@ -75,6 +77,8 @@ class Pod:
         """Makes the pod's folders.
 
         Args:
+            step: to run.
+            entry: of the step in the platform document.
             folder: for the pod's files.
             objects: folder in place of the object store.
             log: receives the output of the step.
@@ -82,6 +86,7 @@ class Pod:
         """
         self._root, self._tmp, self._home = folder / "root", folder / "tmp", folder / "home"
         self._folder, self._objects, self._log, self._image = folder, objects, log, image
+        self._step, self._entry, self._environment = step, entry, environment(step, entry)
         for path in (self._root, self._tmp, self._home):
             path.mkdir(parents=True)
         self.root, self.tmp = self._root, self._tmp
@@ -89,18 +94,8 @@ class Pod:
         if image is not None:
             self.root, self.tmp = pathlib.Path("/"), pathlib.Path("/tmp")
 
-    def run(
-        self,
-        step: specs.Step,
-        entry: Json,
-        executor_input: Json,
-        records: Records,
-        stop: threading.Event,
-    ) -> Outputs:
-        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped.
-
-        ``entry`` is the step's entry in the platform document.
-        """
+    def run(self, executor_input: Json, records: Records, stop: threading.Event) -> Outputs:
+        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped."""
         for artifacts in executor_input["outputs"]["artifacts"].values():
             self._copy(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():
@@ -111,17 +106,17 @@ class Pod:
                     store.transfer(
                         store.below(self._objects, artifact["uri"]), self._copy(artifact["uri"])
                     )
-        variables = {"KFP_POD_NAME": f"pod-{step.name}", **environment(step, entry)}
+        variables = {"KFP_POD_NAME": f"pod-{self._step.name}", **self._environment}
         arguments = command(
-            step, executor_input, variables, lambda uri: str(store.below(self.root, uri))
+            self._step, executor_input, variables, lambda uri: str(store.below(self.root, uri))
         )
-        self._execute(step, entry, arguments, stop)
+        self._execute(arguments, stop)
         try:
-            return self._collect(step, executor_input, records)
+            return self._collect(executor_input, records)
         except ValueProblem as error:
             raise Failed(f"the launcher fails: {error}") from None
 
-    def check_buckets(self, step: specs.Step, entry: Json, executor_input: Json, root: str) -> None:
+    def check_buckets(self, executor_input: Json, root: str) -> None:
         """Refuses an input that the launcher cannot open (``fetchNonDefaultBuckets``).
 
         The launcher opens buckets other than the root's with the container's environment.
@@ -130,7 +125,7 @@ class Pod:
             Failed: the address is a bucket alone, or the environment lacks keys or an address
                 without a bucket's name.
         """
-        own = environment(step, entry)
+        own = self._environment
         endpoint = own.get("AWS_ENDPOINT_URL_S3") or own.get("AWS_ENDPOINT_URL") or ""
         host = urllib.parse.urlsplit(endpoint).hostname or ""
         for name, artifacts in executor_input["inputs"]["artifacts"].items():
@@ -149,16 +144,14 @@ class Pod:
         """Removes the folders."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _execute(
-        self, step: specs.Step, entry: Json, arguments: list[str], stop: threading.Event
-    ) -> None:
+    def _execute(self, arguments: list[str], stop: threading.Event) -> None:
         """Runs the command. Raises Failed or Stopped."""
         if self._image is None:
-            self._wait(self._process(arguments, environment(step, entry)), entry, stop)
+            self._wait(self._process(arguments), stop)
             return
         name = re.sub(r"[^\w.-]", "-", f"stagecraft-{self._folder.parts[-3]}-{self._folder.name}")
         mounts = containers.launcher_mounts(self._root, self._tmp, self._objects)
-        variables = environment(step, entry) | {
+        variables = self._environment | {
             STORE: containers.STORE_PATH,
             STORE_NEEDS_KEYS: "1",
             "PYTHONUNBUFFERED": "1",
@@ -166,28 +159,26 @@ class Pod:
         container = self._image.command(
             name,
             arguments,
-            mounts=[*mounts, *containers.volumes(entry, self._objects.parent / "claims")],
+            mounts=[*mounts, *containers.volumes(self._entry, self._objects.parent / "claims")],
             variables=variables,
-            limits=containers.limits(step, entry),
+            limits=containers.limits(self._step, self._entry),
         )
         try:
-            self._wait(self._start(container, {**os.environ, **variables}), entry, stop)
+            self._wait(self._start(container, {**os.environ, **variables}), stop)
         except Failed as error:
-            limit = containers.memory_limit(step)
+            limit = containers.memory_limit(self._step)
             if error.code != _KILLED or not limit:
                 raise
             raise Failed(
                 f"{error}, SIGKILL: it exceeded its memory limit of {limit} bytes (OOMKilled), "
-                f"which kubeflow.steps.{step.name}.memory sets",
+                f"which kubeflow.steps.{self._step.name}.memory sets",
                 error.code,
             ) from None
         finally:
             self._image.remove([name])
             self._image.take_over([self._root, self._tmp, self._objects])
 
-    def _process(
-        self, arguments: list[str], environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _process(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         """The command as a process of this Python's environment."""
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(_CREDENTIALS)
@@ -202,7 +193,8 @@ class Pod:
         if arguments[0] == "python":  # the image's Python is this one
             arguments = [sys.executable, *arguments[1:]]
         return self._start(
-            [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments], own | environment
+            [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments],
+            own | self._environment,
         )
 
     def _start(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -216,10 +208,10 @@ class Pod:
             start_new_session=True,
         )
 
-    def _wait(self, process: subprocess.Popen[bytes], entry: Json, stop: threading.Event) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], stop: threading.Event) -> None:
         """Waits for an emissary or a container's client. Raises Failed or Stopped."""
         assert process.stdin is not None
-        timeout = float(entry.get("activeDeadlineSeconds", 0)) or math.inf
+        timeout = float(self._entry.get("activeDeadlineSeconds", 0)) or math.inf
         deadline, late = time.monotonic() + timeout, False
         try:
             while process.poll() is None and not late and not stop.wait(0.05):
@@ -236,9 +228,9 @@ class Pod:
         if code:
             raise Failed(f"the container ended with exit code {code}", code)
 
-    def _collect(self, step: specs.Step, executor_input: Json, records: Records) -> Outputs:
+    def _collect(self, executor_input: Json, records: Records) -> Outputs:
         """``collectOutputParameters`` and ``uploadOutputArtifacts``."""
-        types = step.component.get("outputDefinitions", {}).get("parameters", {})
+        types = self._step.outputs("parameters")
         written: Json = {}
         output_file = self._file(executor_input["outputs"]["outputFile"])
         if output_file.exists():
@@ -307,9 +299,8 @@ def command(
         for text in resolve_arguments(container.get(part, []), executor_input)
     ]
     given = json.loads(expand(json.dumps(specs.whole_numbers(executor_input)), variables))
-    definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     inputs, outputs = given["inputs"], given["outputs"]
-    for name, definition in definitions.items():  # addDefaultParams
+    for name, definition in step.inputs("parameters").items():  # addDefaultParams
         if definition.get("defaultValue") is not None:
             inputs["parameterValues"].setdefault(name, definition["defaultValue"])
     replaced = {"{{$}}": json.dumps(given)}

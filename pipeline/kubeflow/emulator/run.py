@@ -9,16 +9,16 @@ import json
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from stagecraft.common.errors import UserError
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.pipeline.kubeflow.emulator import cel, driver, records, store
+from stagecraft.pipeline.kubeflow.emulator import cel, driver, store
 from stagecraft.pipeline.kubeflow.emulator.containers import Containers
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
-from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.emulator.store import Outputs, Records
 from stagecraft.pipeline.kubeflow.emulator.values import stored_metadata
 from stagecraft.pipeline.kubeflow.spec import Json
 
@@ -118,10 +118,10 @@ class Run:
         self.steps = document.steps()
         self.stop = threading.Event()
         self._document = document
-        all_steps = list(self._all_steps(document.spec["root"], ()))
-        importers = {(*each.path, each.name) for each in all_steps if "importer" in each.executor}
-        for step in all_steps:
-            _check(step, importers)
+        tasks = list(document.walk())
+        importers = {(*each.path, each.name) for each in tasks if "importer" in each.executor}
+        for task in tasks:
+            _check(task, importers)
         for step in self.steps.values():
             if image is not None and step.container is not None:
                 step.container["image"] = image.image  # a part of the cache's key
@@ -134,13 +134,6 @@ class Run:
         self._open = [_Dag(root, inputs, None, None)]
         self._on_event: OnEvent = lambda *event: None
         self.ended: dict[str, Ended] = {}
-
-    def _all_steps(self, dag: Json, path: tuple[str, ...]) -> Iterator[specs.Step]:
-        """The steps of a DAG, and those of its DAGs, with them."""
-        for step in self._document.tasks(dag, path):
-            yield step
-            if step.is_dag:
-                yield from self._all_steps(step.component, (*path, step.name))
 
     @property
     def failed(self) -> bool:
@@ -338,20 +331,20 @@ class Run:
         with log.open("ab", buffering=0) as file:
             if "importer" in step.executor:
                 return _import(step, inputs, self._records), False
-            pod = Pod(folder, self._store, file, self._image)
+            pod = Pod(step, entry, folder, self._store, file, self._image)
             try:
                 executor_input = {
                     "inputs": inputs,
                     "outputs": driver.provision_outputs(step, address, pod.root, pod.tmp),
                 }
                 claims = [mount.get("constant", "") for mount in entry.get("pvcMount", ())]
-                key = records.fingerprint(self._document.name, step, executor_input, claims)
+                key = store.fingerprint(self._document.name, step, executor_input, claims)
                 cacheable = step.task.get("cachingOptions", {}).get("enableCache", False)
                 outputs = self._records.cached(key) if cacheable else None
                 if outputs is not None:
                     return outputs, True
-                pod.check_buckets(step, entry, executor_input, self._document.root)
-                outputs = pod.run(step, entry, executor_input, self._records, self.stop)
+                pod.check_buckets(executor_input, self._document.root)
+                outputs = pod.run(executor_input, self._records, self.stop)
                 if cacheable:
                     self._records.remember(key, outputs)
                 return outputs, False
@@ -379,7 +372,7 @@ def _import(step: specs.Step, inputs: Json, known: Records) -> Outputs:
     uri = inputs["parameterValues"].get(source.get("runtimeParameter", ""), source.get("constant"))
     if not store.knows(str(uri)):
         raise Failed(f"the importer fails: {uri} is in no object store that the backend knows")
-    [name] = step.component["outputDefinitions"]["artifacts"]
+    [name] = step.outputs("artifacts")
     artifact = {
         "uri": str(uri),
         "type": importer["typeSchema"],

@@ -6,9 +6,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.linter.rules.values import VARIABLE
 from stagecraft.pipeline.kubeflow.spec import Json
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -16,7 +18,6 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _DOUBLE = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
-_VARIABLE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
 class ValueProblem(ValueError):
@@ -29,12 +30,14 @@ def to_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    return _number(float(value), exponents=False) if _is_number(value) else go_json(value)
+    if specs.type_of(value) == "NUMBER_DOUBLE":
+        return _number(float(value), exponents=False)
+    return go_json(value)
 
 
 def go_json(value: Any) -> str:
     """JSON as Go's ``json.Marshal`` writes it: sorted keys, no blanks, escaped HTML."""
-    if _is_number(value):
+    if specs.type_of(value) == "NUMBER_DOUBLE":
         return _number(float(value), exponents=True)
     if isinstance(value, list):
         return "[" + ",".join(map(go_json, value)) + "]"
@@ -73,14 +76,6 @@ def from_text(text: str, kind: str) -> Any:
     raise ValueProblem(f"{text!r} is no {kind}")
 
 
-def type_of(value: Any) -> str:
-    """The parameter type of a value; ``null`` for none."""
-    if isinstance(value, bool):
-        return "BOOLEAN"
-    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT", "NoneType": "null"}
-    return names.get(type(value).__name__, "NUMBER_DOUBLE")
-
-
 def stored_metadata(metadata: Json) -> Json:
     """Metadata as ML Metadata returns it: ``StructValueToMLMDValue`` in converter.go.
 
@@ -109,11 +104,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
         return "$" if match[1] is None else variables.get(match[1], match[0])
 
-    return _VARIABLE.sub(replace, text)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return VARIABLE.sub(replace, text)
 
 
 def _number(value: float, *, exponents: bool) -> str:
@@ -124,13 +115,4 @@ def _number(value: float, *, exponents: bool) -> str:
     if exponents and size and (size < 1e-6 or size >= 1e21):
         mantissa, _, exponent = repr(value).partition("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}" if exponent else repr(value)
-    if value.is_integer():
-        return str(int(value))
-    text = repr(value)
-    return f"{value:.{_digits(text)}f}" if "e" in text else text
-
-
-def _digits(text: str) -> int:
-    """Decimal places of a number such as ``1.5e-07``."""
-    mantissa, _, exponent = text.partition("e")
-    return len(mantissa.partition(".")[2].removesuffix("0")) - int(exponent)
+    return str(int(value)) if value.is_integer() else f"{Decimal(repr(value)):f}"

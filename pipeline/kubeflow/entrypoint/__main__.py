@@ -52,7 +52,7 @@ def main() -> None:
                 beam_args,
             )
         elif arguments.operation == RESOLVE:
-            from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
+            from stagecraft.pipeline.kubeflow.entrypoint.run import resolve
 
             resolve(invocation, arguments.driver_class_path, arguments.output_types)
         elif arguments.operation == SPAN_WINDOW:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Collection
-from typing import Any
 
-from stagecraft.pipeline.kubeflow.spec import ESCAPED
-
-Json = dict[str, Any]
+from stagecraft.pipeline.kubeflow.spec import ESCAPED, Json
 
 _BACKEND_METADATA = ("display_name", "store_session_info")
 """Metadata that ``RecordArtifact`` (backend/src/v2/metadata/client.go) adds to every artifact."""

@@ -1,4 +1,4 @@
-"""Runs a component's executor with TFX's code, and translates between backend and TFX."""
+"""Runs a component's executor or driver with TFX's code; translates between backend and TFX."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 import contextlib
 import inspect
 import json
+import logging
 import posixpath
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.dsl.component.experimental import json_compat
 from tfx.dsl.component.experimental.annotations import Parameter
 from tfx.dsl.io import fileio
@@ -21,6 +23,7 @@ from tfx.orchestration.kubeflow.v2.container import (
     kubeflow_v2_entrypoint_utils as tfx_utils,
     kubeflow_v2_run_executor,
 )
+from tfx.orchestration.portable.data_types import ExecutionInfo
 from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import Artifact
 from tfx.types.standard_artifacts import ExampleAnomalies, ModelBlessing, PushedModel
@@ -35,8 +38,8 @@ from stagecraft.components.report import artifacts as report_artifacts, earlier_
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.beam.in_process import for_workers, runs_elsewhere
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, records
-from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
-from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT, Json
 
 Artifacts = dict[str, list[Artifact]]
 
@@ -120,6 +123,37 @@ def run(
                 artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
     _record_verdicts(pipeline, invocation, output, uris["inputs"], resolved)
+
+
+def resolve(invocation: Invocation, driver_class: str, output_types: dict[str, str]) -> None:
+    """Runs a driver that needs no metadata store; writes its output as an output parameter.
+
+    Args:
+        driver_class: dotted path.
+        output_types: schemas of the component's output artifacts, by name.
+    """
+    executor_input = pipeline_spec_pb2.ExecutorInput()
+    spec = pipeline_spec_pb2.ComponentInputsSpec()
+    json_format.ParseDict(invocation.input, executor_input, ignore_unknown_fields=True)
+    json_format.ParseDict(invocation.inputs_spec, spec, ignore_unknown_fields=True)
+    inputs = executor_input.inputs
+    outputs = {
+        name: pipeline_spec_pb2.ArtifactList(
+            artifacts=[{"type": {"instance_schema": schema}, "name": name}]
+        )
+        for name, schema in output_types.items()
+    }
+    found = import_utils.import_class_by_path(driver_class)(None).run(
+        ExecutionInfo(
+            exec_properties=tfx_utils.parse_execution_properties(
+                inputs.parameter_values, inputs.parameters, spec
+            ),
+            output_dict=tfx_utils.parse_raw_artifact_dict(outputs, {}),
+        )
+    )
+    text = json_format.MessageToJson(found, indent=None, sort_keys=True)
+    invocation.write({"parameterValues": {DRIVER_OUTPUT: text}})
+    logging.info(text)
 
 
 def _restore_types(invocation: Invocation) -> None:
@@ -234,7 +268,9 @@ def restored_values(executor_class: str) -> Iterator[None]:
 
     def convert(*args: Any, **kwargs: Any) -> dict[str, Any]:
         found: dict[str, Any] = properties(*args, **kwargs)
-        return {name: types.get(name, _unchanged)(value) for name, value in found.items()}
+        return {
+            name: types[name](value) if name in types else value for name, value in found.items()
+        }
 
     tfx_utils.parse_raw_artifact_dict = read
     tfx_utils.parse_execution_properties = convert
@@ -264,10 +300,6 @@ def _parameter_types(executor: type) -> dict[str, Callable[[Any], Any]]:
 
 def _from_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from stagecraft.pipeline.kubeflow import yaml_loader
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.protojson import PIPELINE, Reader
 
@@ -33,7 +33,7 @@ class File:
     platform: dict[str, Any] | None = None
 
 
-class _Loader(yaml_loader.FASTEST):
+class _Loader(specs.FASTEST):
     """Reads like Go's yaml.v3: no yes/no, no dates, no duplicate keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
@@ -200,4 +200,4 @@ def _documents(text: str) -> list[Any]:
             return [json.loads(text)]
         except (ValueError, RecursionError):
             pass  # a mapping in YAML's flow style
-    return yaml_loader.load_all(text, _Loader)
+    return specs.load_all(text, _Loader)

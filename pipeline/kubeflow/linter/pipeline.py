@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
@@ -38,11 +39,11 @@ class Component:
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
-        return self.spec.get("inputDefinitions", {}).get(kind, {})
+        return specs.inputs(self.spec, kind)
 
     def outputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its outputs of a kind, by name."""
-        return self.spec.get("outputDefinitions", {}).get(kind, {})
+        return specs.outputs(self.spec, kind)
 
 
 @dataclasses.dataclass(eq=False)
@@ -72,7 +73,7 @@ class Task:
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
         """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
-        return self.spec.get("inputs", {}).get(kind, {})
+        return specs.sources(self.spec, kind)
 
     def depends_on(self) -> list[str]:
         """Tasks that it waits for."""
@@ -100,6 +101,22 @@ class Pipeline:
     def tasks(self) -> list[Task]:
         """The tasks of all DAGs."""
         return [task for dag in self.dags for task in dag.tasks.values()]
+
+    def users(self, component: Component) -> list[Task]:
+        """The tasks that run a component."""
+        return [task for task in self.tasks if task.component is component]
+
+    def containers(self) -> Iterator[tuple[Component, dict[str, Any], str]]:
+        """Components that are containers: each with the container and its location."""
+        for each in self.components.values():
+            if each.container is not None:
+                yield each, each.container, f"{each.executor_location}.container"
+
+    def importers(self) -> Iterator[tuple[Component, dict[str, Any], str]]:
+        """Components that are importers: each with the importer and its location."""
+        for each in self.components.values():
+            if each.importer is not None:
+                yield each, each.importer, f"{each.executor_location}.importer"
 
 
 def walk(spec: dict[str, Any]) -> tuple[Pipeline, list[Finding]]:

@@ -148,7 +148,7 @@ _OF_EXECUTOR = {
     "ResourceRequirements": "requests:{string} limits:{string}",
 }
 
-ONE_OF = {
+_ONE_OF = {
     "ComponentSpec": ("dag", "executorLabel"),
     "DagOutputParameterSpec": ("valueFromParameter", "valueFromOneof"),
     "PipelineTaskSpec": ("artifactIterator", "parameterIterator"),
@@ -168,7 +168,7 @@ ONE_OF = {
 }
 """Fields of which a message may have only one."""
 
-_ENUMS = {
+ENUMS = {
     "PrimitiveType": "PRIMITIVE_TYPE_UNSPECIFIED INT DOUBLE STRING",
     "ParameterType": "PARAMETER_TYPE_ENUM_UNSPECIFIED NUMBER_DOUBLE NUMBER_INTEGER STRING BOOLEAN "
     "LIST STRUCT TASK_FINAL_STATUS TASK_CONFIG",
@@ -177,8 +177,7 @@ _ENUMS = {
     "TaskConfigPassthroughType": "NONE RESOURCES ENV KUBERNETES_AFFINITY KUBERNETES_TOLERATIONS "
     "KUBERNETES_NODE_SELECTOR KUBERNETES_VOLUMES",
 }
-
-ENUMS = {kind: tuple(names.split()) for kind, names in _ENUMS.items()}
+"""Names of the values of each enum, in their order."""
 
 
 class Wrong(NamedTuple):
@@ -231,7 +230,7 @@ class Reader:
                 self._refuse(_join(location, key), f"{name} is a duplicate")
             elif item is not None or fields[name] == "Value":
                 result[name] = self.read(fields[name], item, _join(location, key))
-        given = [name for name in ONE_OF.get(kind, ()) if name in result]
+        given = [name for name in _ONE_OF.get(kind, ()) if name in result]
         if len(given) > 1:
             self._refuse(location, f"{kind} has one of {' and '.join(given)}, not both")
         return result
@@ -255,7 +254,7 @@ class Reader:
         return result
 
     def _enum(self, kind: str, value: Any, location: str) -> str:
-        names = ENUMS[kind]
+        names = ENUMS[kind].split()
         if isinstance(value, str) and value in names:
             return value
         if type(value) is int and 0 <= value < len(names):

@@ -64,3 +64,29 @@ def ours(
     compiled = KubeflowRunner(KubeflowSettings(**settings), str(folder), name).run(pipeline)
     assert compiled is not None
     return compiled
+
+
+def pods(compiled: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a compiled pipeline's platform document, by executor label."""
+    platforms = compiled.get("platformSpec", {}).get("platforms", {})
+    entries: dict[str, Any] = (
+        platforms.get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
+    )
+    return entries
+
+
+def emulated(folder: pathlib.Path) -> dict[str, str]:
+    """States of all steps after an emulated run of ``ours.yaml``, of which none may fail."""
+    from stagecraft.pipeline.kubeflow import document
+    from stagecraft.pipeline.kubeflow.emulator.run import Run
+
+    compiled = document.load(folder / "ours.yaml")
+    run = Run(compiled, folder, compiled.arguments({}))
+    run.run(parallel=2, on_event=lambda *_: None)
+    logs = {
+        name: how.log.read_text()[-2000:] if how.log.exists() else how.cause
+        for name, how in run.ended.items()
+        if how.state in ("failed", "interrupted")
+    }
+    assert not logs, "\n".join(logs.values())
+    return {name: how.state for name, how in run.ended.items()}

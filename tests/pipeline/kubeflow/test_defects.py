@@ -211,11 +211,11 @@ def test_9_resources(tmp_path):
     compiled = compiled_by.ours(
         asked(), tmp_path, steps={"Trainer": {"node_selector": {"gpu": "a100"}, "gpus": 2}}
     )
-    spec, platform = compiled["pipelineSpec"], compiled["platformSpec"]
+    spec = compiled["pipelineSpec"]
     assert container(spec)["resources"] == {"cpuLimit": 2, "memoryLimit": 4}
     assert container(spec, "Trainer")["resources"]["accelerator"]["count"] == "2"
-    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    assert executors["Trainer_executor"]["nodeSelector"] == {"labels": {"gpu": "a100"}}
+    pods = compiled_by.pods(compiled)
+    assert pods["Trainer_executor"]["nodeSelector"] == {"labels": {"gpu": "a100"}}
 
 
 def test_10_artifact_types_of_ones_own(tmp_path, monkeypatch):

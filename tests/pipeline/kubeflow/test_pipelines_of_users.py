@@ -18,21 +18,10 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from stagecraft.common.errors import UserError
-from stagecraft.pipeline.kubeflow import document
-from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.linter.rules import argo_tags
 
 ROOT = "minio://mlpipeline/users"
-
-
-def emulated(file: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
-    compiled = document.load(file)
-    run = Run(compiled, folder, compiled.arguments({}))
-    run.run(parallel=2, on_event=lambda *_: None)
-    logs = {name: how.log.read_text()[-2000:] for name, how in run.ended.items() if how.cause}
-    assert not logs, logs
-    return {name: how.state for name, how in run.ended.items()}
 
 
 @pytest.mark.full
@@ -40,7 +29,7 @@ def test_values_between_components(tmp_path: pathlib.Path, monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))
     pipeline = components_of_users.create_pipeline("values", ROOT)
     compiled_by.ours(pipeline, tmp_path)
-    states = emulated(tmp_path / "ours.yaml", tmp_path)
+    states = compiled_by.emulated(tmp_path)
     names = ("make-numbers", "show-numbers", "check", "make-table", "read-table")
     assert states == dict.fromkeys(names, "done")
 
@@ -79,7 +68,7 @@ def test_an_importer_with_an_underscore(
     folder.mkdir(parents=True)
     for name in ("a.csv", "b.csv"):
         (folder / name).write_text("1")
-    states = emulated(tmp_path / "ours.yaml", tmp_path)
+    states = compiled_by.emulated(tmp_path)
     assert states == dict.fromkeys(("my-table", "count-files"), "done")
 
 

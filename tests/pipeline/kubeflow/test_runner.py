@@ -133,15 +133,13 @@ def test_a_store_without_keys_is_named(tmp_path, caplog, scheme):
 
 def _secrets(compiled):
     """Name and variable of each secret, by step."""
-    entries = compiled.get("platformSpec", {"platforms": {"kubernetes": {}}})["platforms"]
-    executors = entries["kubernetes"].get("deploymentSpec", {}).get("executors", {})
     return {
         label.removesuffix("_executor"): {
             (secret["secretName"], pair["envVar"])
             for secret in entry["secretAsEnv"]
             for pair in secret["keyToEnv"]
         }
-        for label, entry in executors.items()
+        for label, entry in compiled_by.pods(compiled).items()
         if "secretAsEnv" in entry
     }
 

@@ -10,7 +10,6 @@ from stagecraft.pipeline.kubeflow.linter.rules import (
     containers,
     dependencies,
     importers,
-    names,
     parameters,
     platform,
     resources,
@@ -31,7 +30,6 @@ RULES = (
     tfx_entrypoint,
     argo_tags,
     values,
-    names,
 )
 """Each has ``check``, from a pipeline to findings; ``platform`` takes the second document, too."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.pipeline import ROOT, Pipeline
+from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
 
 _TAG = re.compile(r"\{\{([^{}]*)\}\}")
 _EXPRESSION = re.compile(r"\{\{=(.*?)(?:\}\}|$)", re.DOTALL)
@@ -29,8 +29,7 @@ _REPLACE = "argoproj/argo-workflows util/template/template.go Replace"
 def check(pipeline: Pipeline) -> Iterator[Finding]:
     """Checks all texts of the components and executors that the root reaches."""
     for component in pipeline.components.values():
-        location = ROOT if component.name == ROOT else f"components.{component.name}"
-        yield from check_texts(component.spec, location)
+        yield from check_texts(component.spec, component.location)
         for kind in ("container", "importer"):
             if value := getattr(component, kind):
                 yield from check_texts(value, f"{component.executor_location}.{kind}")

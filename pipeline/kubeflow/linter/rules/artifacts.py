@@ -22,15 +22,11 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
     for task in pipeline.tasks:
         for name, source in task.inputs("artifacts").items():
             yield from artifact_source(source, task, f"{task.location}.inputs.artifacts.{name}")
-    for component in pipeline.components.values():
-        if component.container is not None:
-            outputs = f"{component.location}.outputDefinitions.artifacts"
-            for name, definition in component.outputs("artifacts").items():
-                location, schema = (
-                    f"{outputs}.{name}.artifactType",
-                    definition.get("artifactType", {}),
-                )
-                yield from artifact_type(schema, location, _AT_THE_END)
+    for component, _, _ in pipeline.containers():
+        outputs = f"{component.location}.outputDefinitions.artifacts"
+        for name, definition in component.outputs("artifacts").items():
+            schema = definition.get("artifactType", {})
+            yield from artifact_type(schema, f"{outputs}.{name}.artifactType", _AT_THE_END)
     for dag in pipeline.dags:
         yield from _dag_outputs(dag)
 

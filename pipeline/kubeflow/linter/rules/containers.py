@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
+from stagecraft.common import kubernetes_syntax
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Pipeline, Task
 
@@ -26,20 +28,18 @@ _OPERATIONS = ("argostub/createpvc", "argostub/deletepvc")
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
     """Checks the containers of all components."""
-    containers = [each for each in pipeline.components.values() if each.container is not None]
-    for component in containers:
-        users = [task for task in pipeline.tasks if task.component is component]
-        yield from _container(component)
+    for component, container, location in pipeline.containers():
+        yield from _container(container, location)
+        yield from _names(container, location)
+        users = pipeline.users(component)
         for task in users[:1]:
-            yield from _image(component, task)
+            yield from _image(container.get("image", ""), task, f"{location}.image")
         for task in users:
-            yield from _placeholders(component, task)
-    yield from _same_container(containers)
+            yield from _placeholders(component, container, task, location)
+    yield from _same_container([component for component, _, _ in pipeline.containers()])
 
 
-def _container(component: Component) -> Iterator[Finding]:
-    assert component.container is not None
-    container, location = component.container, f"{component.executor_location}.container"
+def _container(container: dict[str, Any], location: str) -> Iterator[Finding]:
     image = container.get("image", "")
     if not image:
         yield Finding(
@@ -73,11 +73,30 @@ def _container(component: Component) -> Iterator[Finding]:
         )
 
 
-def _image(component: Component, task: Task) -> Iterator[Finding]:
-    assert component.container is not None
-    image = component.container.get("image", "")
+def _names(container: dict[str, Any], location: str) -> Iterator[Finding]:
+    """Checks the names that Kubernetes validates: the image, and variables."""
+    image = container.get("image", "")
+    yield from checked_name(f"{location}.image", image, kubernetes_syntax.image(image))
+    for index, variable in enumerate(container.get("env", [])):
+        name = variable.get("name", "")
+        place = f"{location}.env[{index}].name"
+        yield from checked_name(place, name, kubernetes_syntax.variable(name))
+
+
+def checked_name(place: str, value: str, problem: str) -> Iterator[Finding]:
+    """The finding of a name or number that Kubernetes refuses; none without a problem."""
+    if problem:
+        yield Finding(
+            "kubernetes-name",
+            place,
+            f"Kubernetes refuses the pod: {value!r} {problem}.",
+            "Correct the value.",
+            "kubernetes/kubernetes pkg/apis/core/validation/validation.go ValidatePodSpec",
+        )
+
+
+def _image(image: str, task: Task, location: str) -> Iterator[Finding]:
     found = _PARAMETER.search(image)
-    location = f"{component.executor_location}.container.image"
     if found and found[1] not in task.inputs("parameters"):
         yield _no_value(location, found[1], task, "resolvePodSpecInputRuntimeParameter")
     elif found and found[0] != image:
@@ -91,23 +110,24 @@ def _image(component: Component, task: Task) -> Iterator[Finding]:
         )
 
 
-def _placeholders(component: Component, task: Task) -> Iterator[Finding]:
-    assert component.container is not None
+def _placeholders(
+    component: Component, container: dict[str, Any], task: Task, location: str
+) -> Iterator[Finding]:
     for part in ("command", "args"):
-        for index, text in enumerate(component.container.get(part, [])):
-            location = f"{component.executor_location}.container.{part}[{index}]"
+        for index, text in enumerate(container.get(part, [])):
+            place = f"{location}.{part}[{index}]"
             # The launcher, which knows the outputs, fills in what the driver leaves.
             by_driver = "$.outputs" not in text
             for branch in _branches(text, task):
                 names = set(_PARAMETER.findall(branch)) if by_driver else set()
                 for name in sorted(names.difference(task.inputs("parameters"))):
-                    yield _no_value(location, name, task, "resolveContainerArgs")
+                    yield _no_value(place, name, task, "resolveContainerArgs")
                 for match in _PLACEHOLDER.finditer(branch):
                     found = _FILLED_IN.fullmatch(match[0])
                     if by_driver and _PARAMETER.fullmatch(match[0]):
                         continue
                     if found is None or not _known(found, component, task):
-                        yield _stays(location, match[0], task)
+                        yield _stays(place, match[0], task)
 
 
 def _branches(text: str, task: Task) -> list[str]:

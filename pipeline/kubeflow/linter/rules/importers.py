@@ -7,36 +7,34 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Pipeline, Task
+from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
 from stagecraft.pipeline.kubeflow.linter.rules.artifacts import artifact_type
 
 _IMPORTER = "backend/src/v2/component/importer_launcher.go"
 
-SCHEMES = ("gs://", "s3://", "minio://")
+_SCHEMES = ("gs://", "s3://", "minio://")
 """The backend also accepts mem://, for its tests."""
 
 _BUCKET = re.compile(r"([a-z][a-z0-9]+:///?)([^/?]+)(/[^?]*)?(\?.+)?")
 
 
-def problem_of(uri: str) -> str:
+def _problem_of(uri: str) -> str:
     """Why the backend cannot use a URI; empty: it can. As ParseBucketPathToConfig."""
     found = _BUCKET.fullmatch(uri)
     if found is None:
         return f"{uri!r} is not the URI of a bucket"
-    if found[1] not in SCHEMES:
-        return f"{uri!r} is in no supported store ({', '.join(SCHEMES)})"
+    if found[1] not in _SCHEMES:
+        return f"{uri!r} is in no supported store ({', '.join(_SCHEMES)})"
     return ""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
     """Checks the pipeline root, and the importers of all components with their tasks."""
     yield from _root(pipeline.spec)
-    for component in pipeline.components.values():
-        if component.importer is None:
-            continue
-        location = f"{component.executor_location}.importer"
-        schema = component.importer.get("typeSchema", {})
+    for component, importer, location in pipeline.importers():
+        schema = importer.get("typeSchema", {})
         yield from artifact_type(schema, f"{location}.typeSchema", "The step crashes")
         count = len(component.outputs("artifacts"))
         if count != 1:
@@ -47,10 +45,10 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
                 "Define one output artifact.",
                 f"{_IMPORTER} getOutPutArtifactName",
             )
-        tasks = [task for task in pipeline.tasks if task.component is component]
+        tasks = pipeline.users(component)
         for task in tasks:
             yield from _name(task)
-        yield from _uri(component, component.importer.get("artifactUri", {}), tasks, location)
+        yield from _uri(importer, tasks, f"{location}.artifactUri")
     yield from _buckets(pipeline)
 
 
@@ -69,17 +67,15 @@ def _name(task: Task) -> Iterator[Finding]:
         )
 
 
-def _uri(
-    component: Component, uri: dict[str, Any], tasks: list[Task], location: str
-) -> Iterator[Finding]:
-    location = f"{location}.artifactUri"
+def _uri(importer: dict[str, Any], tasks: list[Task], location: str) -> Iterator[Finding]:
+    uri = importer.get("artifactUri", {})
     if "constant" in uri:
         value = uri["constant"]
         if not isinstance(value, str) or not value:
             yield _no_uri(location, "the URI is empty, or not text")
         elif value.startswith("oci://"):
-            yield from _oci(component, value, location)
-        elif problem := problem_of(value):
+            yield from _oci(importer, value, location)
+        elif problem := _problem_of(value):
             yield _no_uri(location, problem)
         elif not value.partition("://")[2].partition("/")[2]:
             yield _no_uri(location, f"{value!r} is a bucket alone, without a key")
@@ -97,11 +93,10 @@ def _uri(
         yield _no_uri(location, "there is no URI (constantValue is not read)")
 
 
-def _oci(component: Component, value: str, location: str) -> Iterator[Finding]:
-    assert component.importer is not None
-    if component.importer.get("downloadToWorkspace"):
+def _oci(importer: dict[str, Any], value: str, location: str) -> Iterator[Finding]:
+    if importer.get("downloadToWorkspace"):
         yield _no_uri(location, f"{value!r} cannot be downloaded to a workspace")
-    elif "system.Model" not in str(component.importer.get("typeSchema")):
+    elif "system.Model" not in str(importer.get("typeSchema")):
         yield _no_uri(location, f"{value!r} must be a system.Model")
 
 
@@ -122,7 +117,7 @@ def _buckets(pipeline: Pipeline) -> Iterator[Finding]:
     The launcher opens the bucket of the pipeline's root with keys of its own, and another bucket
     with the container's environment (``fetchNonDefaultBuckets`` in launcher_v2.go).
     """
-    root = pipeline.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts"
+    root = specs.root(pipeline.spec)
     for task in pipeline.tasks:
         component = task.component
         if component is None or component.importer is None:
@@ -171,7 +166,7 @@ def _environment_problem(task: Task) -> str:
 def _root(spec: dict[str, Any]) -> Iterator[Finding]:
     """Checks the root of a spec, which the user interface copies to each run."""
     root = spec.get("defaultPipelineRoot", "")
-    if root and (found := problem_of(root)):
+    if root and (found := _problem_of(root)):
         yield Finding(
             "pipeline-root",
             "defaultPipelineRoot",

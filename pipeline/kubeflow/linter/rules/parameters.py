@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import ROOT, Pipeline, Task
 from stagecraft.pipeline.kubeflow.linter.rules.sources import parameter_source
@@ -12,9 +13,6 @@ from stagecraft.pipeline.kubeflow.linter.rules.sources import parameter_source
 _RESOLVE = "backend/src/v2/driver/resolve.go resolveInputs"
 _VALIDATE = "backend/src/apiserver/template/v2_template.go validatePipelineJobInputs"
 _UNSPECIFIED = "PARAMETER_TYPE_ENUM_UNSPECIFIED"
-_NUMBERS = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
-_FILLED_IN = "TASK_CONFIG"
-"""Type of a parameter that the driver sets."""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
@@ -39,12 +37,12 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
                 "Give it a parameterType, such as STRING.",
                 _VALIDATE,
             )
-        elif default is not None and not _fits(_type_of(default), wanted):
+        elif default is not None and not specs.fits(specs.type_of(default), wanted):
             yield Finding(
                 "parameter-type",
                 f"{location}.defaultValue",
                 "The drivers of the tasks that take this parameter fail: the type of the default "
-                f"is {_type_of(default)}, but the type of the parameter is {wanted}.",
+                f"is {specs.type_of(default)}, but the type of the parameter is {wanted}.",
                 "Give a default of that type.",
                 _RESOLVE,
             )
@@ -57,7 +55,7 @@ def _set_parameters(task: Task) -> Iterator[Finding]:
         problems = list(parameter_source(source, task, location))
         yield from problems
         definition = definitions.get(name)
-        if problems or definition is None or definition.get("parameterType") == _FILLED_IN:
+        if problems or definition is None or definition.get("parameterType") == specs.TASK_CONFIG:
             continue
         if source.get("parameterExpressionSelector"):
             continue  # its type is known at run time
@@ -89,7 +87,7 @@ def _of_type(
             "type of schema 2.0.",
             _RESOLVE,
         )
-    elif found is not None and not _fits(found, wanted):
+    elif found is not None and not specs.fits(found, wanted):
         yield Finding(
             "parameter-type",
             location,
@@ -121,7 +119,7 @@ def _missing_parameters(task: Task) -> Iterator[Finding]:
         wanted = definition.get("parameterType", _UNSPECIFIED)
         if name in task.inputs("parameters") or definition.get("isOptional"):
             continue
-        if name == iterator.get("itemInput") or wanted == _FILLED_IN:
+        if name == iterator.get("itemInput") or wanted == specs.TASK_CONFIG:
             continue
         remedy = f"Give the task a value, or set isOptional in {task.component.location}"
         remedy += " and a default." if is_dag else "."
@@ -153,7 +151,7 @@ def _may_be_null(task: Task, source: dict[str, Any]) -> bool:
 def _found(task: Task, source: dict[str, Any]) -> str | None:
     """The type of a source's value; None: unknown."""
     if "runtimeValue" in source:
-        return _type_of(source["runtimeValue"]["constant"])
+        return specs.type_of(source["runtimeValue"]["constant"])
     if "componentInputParameter" in source:
         definitions = task.dag.component.inputs("parameters")
         found = definitions[source["componentInputParameter"]].get("parameterType")
@@ -166,21 +164,3 @@ def _found(task: Task, source: dict[str, Any]) -> str | None:
     else:
         return "STRUCT"
     return None if found == _UNSPECIFIED else found
-
-
-def _type_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "BOOLEAN"
-    if isinstance(value, (int, float)):
-        return "NUMBER_DOUBLE"
-    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT"}
-    return names.get(type(value).__name__, "null")
-
-
-def _fits(found: str, wanted: str) -> bool:
-    if wanted == "STRING" or found == wanted:
-        return True  # the backend turns any value into text
-    structs = ("STRUCT", "TASK_FINAL_STATUS", _FILLED_IN)
-    if found in structs and wanted in structs:
-        return True
-    return found in _NUMBERS and wanted in _NUMBERS

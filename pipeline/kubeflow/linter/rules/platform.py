@@ -9,7 +9,7 @@ from stagecraft.common import kubernetes_syntax
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
 from stagecraft.pipeline.kubeflow.linter.protojson import KUBERNETES, Reader
-from stagecraft.pipeline.kubeflow.linter.rules import names
+from stagecraft.pipeline.kubeflow.linter.rules.containers import checked_name
 from stagecraft.pipeline.kubeflow.linter.rules.sources import parameter_source
 
 _IS_PLATFORM = "backend/src/apiserver/template/v2_template.go IsPlatformSpecWithKubernetesConfig"
@@ -37,6 +37,12 @@ _MOUNTED = (
     "emptyDirMounts",
     "genericEphemeralVolume",
 )
+_NAMED_VOLUMES = (
+    ("emptyDirMounts", "volumeName"),
+    ("genericEphemeralVolume", "volumeName"),
+    ("pvcMount", "constant"),
+)
+"""Fields with volumes, and the field of the name."""
 _PULL = ("Always", "Never", "IfNotPresent")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _SELECTORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
@@ -107,7 +113,7 @@ def _executor(
     users = [task for task in pipeline.tasks if task.component in components]
     yield from _check_secrets_and_volumes(config, location, users)
     yield from _check_start(config, location)
-    yield from names.check_pod(config, location)
+    yield from _check_names(config, location)
 
 
 def _check_secrets_and_volumes(
@@ -348,6 +354,59 @@ def _init_container(container: dict[str, Any], taken: list[str]) -> str:
             if kubernetes_syntax.parse_quantity(text) is None:
                 return f"{text!r} is not an amount"
     return ""
+
+
+def _check_names(config: dict[str, Any], location: str) -> Iterator[Finding]:
+    """Checks names and numbers that Kubernetes validates in one executor's pod."""
+    for field in ("secretAsEnv", "secretAsVolume", "imagePullSecret"):
+        for item, place in _items(config, field, location):
+            parameter = item.get("secretNameParameter", {})
+            name = parameter.get("runtimeValue", {}).get("constant") or item.get("secretName")
+            if isinstance(name, str) and name:
+                problem = kubernetes_syntax.subdomain(name)
+                yield from checked_name(f"{place}.secretName", name, problem)
+    for item, place in _items(config, "secretAsEnv", location):
+        for index, pair in enumerate(item.get("keyToEnv", [])):
+            key, name = pair.get("secretKey", ""), pair.get("envVar", "")
+            where = f"{place}.keyToEnv[{index}]"
+            yield from checked_name(f"{where}.secretKey", key, kubernetes_syntax.config_key(key))
+            yield from checked_name(f"{where}.envVar", name, kubernetes_syntax.variable(name))
+    yield from _check_volumes(config, location)
+    for item, place in _items(config, "emptyDirMounts", location):
+        size = kubernetes_syntax.parse_quantity(item.get("sizeLimit", ""))
+        if size is not None and size < 0:
+            yield from checked_name(f"{place}.sizeLimit", item["sizeLimit"], "is below 0")
+    for key, value in config.get("nodeSelector", {}).get("labels", {}).items():
+        place = f"{location}.nodeSelector.labels"
+        yield from checked_name(place, key, kubernetes_syntax.label_key(key))
+        yield from checked_name(place, value, kubernetes_syntax.label_value(value))
+    seconds = int(config.get("activeDeadlineSeconds", 0))
+    if seconds > kubernetes_syntax.LARGEST_SECONDS:
+        problem = f"is above {kubernetes_syntax.LARGEST_SECONDS}"
+        yield from checked_name(f"{location}.activeDeadlineSeconds", str(seconds), problem)
+
+
+def _check_volumes(config: dict[str, Any], location: str) -> Iterator[Finding]:
+    """The driver names a claim's volume like the claim (makeVolumeMountPatch in k8s.go)."""
+    taken, paths = {*kubernetes_syntax.TAKEN_VOLUMES} - {"shm"}, set()
+    for field, key in _NAMED_VOLUMES:
+        claims = set()
+        for item, place in _items(config, field, location):
+            source = item.get("pvcNameParameter", {}).get("runtimeValue", {}).get("constant")
+            name, path = item.get(key) or source or "", item.get("mountPath", "")
+            if name in taken:
+                yield from checked_name(f"{place}.{key}", name, "is the name of another volume")
+            elif isinstance(name, str) and name:
+                yield from checked_name(f"{place}.{key}", name, kubernetes_syntax.label(name))
+            if path in paths:
+                yield from checked_name(f"{place}.mountPath", path, "is the path of another volume")
+            folder = item.get("subPath", "")
+            yield from checked_name(f"{place}.subPath", folder, kubernetes_syntax.sub_path(folder))
+            paths.add(path)
+            claims.add(name)  # a pod may mount one claim at two paths
+            if field != "pvcMount":
+                taken.add(name)
+        taken |= claims
 
 
 def _refused(

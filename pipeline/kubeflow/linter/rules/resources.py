@@ -17,13 +17,11 @@ _FIELDS = ("cpuLimit", "memoryLimit", "cpuRequest", "memoryRequest")
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
     """Checks the resources of all containers."""
-    for component in pipeline.components.values():
-        if component.container is not None and "resources" in component.container:
-            location = f"{component.executor_location}.container.resources"
-            yield from _resources(component.container["resources"], location)
+    for _, container, location in pipeline.containers():
+        yield from _resources(container.get("resources", {}), f"{location}.resources")
 
 
-def is_placeholder(text: str) -> bool:
+def _is_placeholder(text: str) -> bool:
     """Whether the value is known only at run time."""
     return "$.inputs.parameters['" in text
 
@@ -34,7 +32,7 @@ def _resources(resources: dict[str, Any], location: str) -> Iterator[Finding]:
         new = "resource" + old[0].upper() + old[1:]
         name = new if resources.get(new) else old
         text = resources.get(new) or f"{resources.get(old, 0):g}"
-        if is_placeholder(text):
+        if _is_placeholder(text):
             continue
         amount = kubernetes_syntax.parse_quantity(text)
         if amount is None or amount < 0:
@@ -68,7 +66,7 @@ def _accelerator(accelerator: dict[str, Any], location: str) -> Iterator[Finding
             "Give both, such as resourceType: nvidia.com/gpu and resourceCount: '1'.",
             _ACCELERATOR,
         )
-    elif not is_placeholder(kind) and "/" not in kind:
+    elif not _is_placeholder(kind) and "/" not in kind:
         yield Finding(
             "accelerator",
             location,
@@ -78,7 +76,7 @@ def _accelerator(accelerator: dict[str, Any], location: str) -> Iterator[Finding
             "node selector.",
             _ACCELERATOR,
         )
-    elif not is_placeholder(count):
+    elif not _is_placeholder(count):
         amount = kubernetes_syntax.parse_quantity(count)
         if amount is None or amount < 0 or amount != int(amount):
             yield _unreadable(location, count)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Pipeline, Task
+from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline, Task
 
 _PLACEHOLDER = re.compile(r"\{\{\$(\}\}|\.(inputs|outputs)\.(parameters|artifacts)\['[^']+'\])")
-_VARIABLE = re.compile(r"\$\$|\$\(([^()]*)\)")
+VARIABLE = re.compile(r"\$\$|\$\(([^()]*)\)")
+"""A variable that Kubernetes expands in arguments, or an escaped dollar sign."""
+
 _POD_VARIABLES = ("KFP_POD_NAME", "KFP_POD_UID", "NAMESPACE")
 _COMPILE = "backend/src/v2/component/launcher_v2.go compileCmdAndArgs"
 _EXPAND = "kubernetes/kubernetes third_party/forked/golang/expansion/expand.go Expand"
@@ -24,9 +26,8 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             if "constant" in source.get("runtimeValue", {}):
                 location = f"{task.location}.inputs.parameters.{name}.runtimeValue.constant"
                 yield from _constant(source["runtimeValue"]["constant"], location, task)
-    for component in pipeline.components.values():
-        if component.importer is not None:
-            yield from _metadata(component)
+    for _, importer, location in pipeline.importers():
+        yield from _metadata(importer.get("metadata", {}), f"{location}.metadata")
 
 
 def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
             "Remove the placeholder from the value.",
             _COMPILE,
         )
-    if variable := _expanded(value, task.component):
+    if variable := _expanded(value, task.component.container):
         yield Finding(
             "variable-in-value",
             location,
@@ -60,23 +61,20 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
         )
 
 
-def _expanded(value: str, component: Component) -> str | None:
-    assert component.container is not None
-    names = {variable.get("name") for variable in component.container.get("env", [])}
-    for match in _VARIABLE.finditer(value):
+def _expanded(value: str, container: dict[str, Any]) -> str | None:
+    names = {variable.get("name") for variable in container.get("env", [])}
+    for match in VARIABLE.finditer(value):
         if match[1] is None or match[1] in names or match[1] in _POD_VARIABLES:
             return match[0]
     return None
 
 
-def _metadata(component: Component) -> Iterator[Finding]:
-    assert component.importer is not None
-    for name, value in component.importer.get("metadata", {}).items():
-        location = f"{component.executor_location}.importer.metadata.{name}"
+def _metadata(metadata: dict[str, Any], location: str) -> Iterator[Finding]:
+    for name, value in metadata.items():
         if value is None:
             yield Finding(
                 "importer-metadata",
-                location,
+                f"{location}.{name}",
                 "The step crashes: metadata cannot be null.",
                 "Remove the value.",
                 _METADATA,
@@ -87,7 +85,7 @@ def _metadata(component: Component) -> Iterator[Finding]:
             )
             yield Finding(
                 "importer-metadata",
-                location,
+                f"{location}.{name}",
                 f"The backend silently stores the value {stored}.",
                 "Use text or a number.",
                 _METADATA,

@@ -34,7 +34,7 @@ def home(tmp_path, monkeypatch):
     import kfp.client.auth
 
     from stagecraft.components.kubernetes.api import pod_logs
-    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import runs
 
     for name in [name for name in os.environ if name.upper().startswith(_OURS)]:
         monkeypatch.delenv(name)
@@ -49,7 +49,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(kfp.client.Client, "_LOCAL_KFP_CONTEXT", str(of_kfp / "context.json"))
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.0)
     for waits in (pod_logs.followed, pod_logs.merged):
         monkeypatch.setitem(waits.__kwdefaults__, "sleep", lambda seconds: None)
     return folder

@@ -106,7 +106,7 @@ def test_a_token_that_is_renewed_during_a_watch(server, ask, token_file, uploade
 
 
 def test_a_token_file_that_is_empty_for_a_moment(server, ask, token_file, uploaded, monkeypatch):
-    from stagecraft.pipeline.kubeflow.client.follow import Patience
+    from stagecraft.pipeline.kubeflow.client.runs import Patience
 
     server.require(token=TOKEN)
     patience = Patience.__init__

@@ -70,6 +70,14 @@ def manifest(name, node, *, image="stagecraft:latest", memory=None, **status):
     }
 
 
+def add_pod(cluster, run, **more):
+    """The pod of the first step, in the cluster."""
+    pod = manifest("p1", "root.say.executor", **more)
+    pod["metadata"]["labels"] = {"pipeline/runid": run.id}
+    del pod["metadata"]["uid"]
+    cluster.add("pods", "p1", **pod)
+
+
 def state(kind, reason, message=None, **more):
     """A container's state in the status of a pod."""
     fields = {"reason": reason, **({"message": message} if message else {}), **more}
@@ -91,16 +99,13 @@ def hanging(request, server):
 
     def hang(run):
         run.start("say", "PENDING")
-        pod = manifest("p1", "root.say.executor", phase="Pending")
         reason, _, message = REASON.partition(": ")
-        pod["status"] |= state("waiting", reason, message)
+        status = {"phase": "Pending", **state("waiting", reason, message)}
         if request.param == "cluster":
-            pod["metadata"]["labels"] = {"pipeline/runid": run.id}
-            del pod["metadata"]["uid"]
-            request.getfixturevalue("cluster").add("pods", "p1", **pod)
+            add_pod(request.getfixturevalue("cluster"), run, **status)
         elif request.param == "ui":
             server.serves_ui = True
-            server.pods[run.pod("say")] = pod
+            server.pods[run.pod("say")] = manifest("p1", "root.say.executor", **status)
         else:
             run.workflow.nodes["root.say.executor"].message = REASON
 
@@ -171,11 +176,7 @@ def test_a_volume_that_cannot_be_mounted(server, cluster, ask):
 
     def hang(run):
         run.start("say", "PENDING")
-        pod = manifest("p1", "root.say.executor", phase="Pending")
-        pod["metadata"]["labels"] = {"pipeline/runid": run.id}
-        del pod["metadata"]["uid"]
-        pod["status"] |= state("waiting", "ContainerCreating")
-        cluster.add("pods", "p1", **pod)
+        add_pod(cluster, run, phase="Pending", **state("waiting", "ContainerCreating"))
         cluster.add(
             "events",
             "p1.1",
@@ -284,11 +285,8 @@ def test_a_step_over_its_memory_limit(server, cluster, ask, told, write, known_b
     def fail(run):
         run.finish("say", "FAILED")
         if known_by == "pod":
-            pod = manifest("p1", "root.say.executor", memory="450Mi", phase="Failed")
-            pod["metadata"]["labels"] = {"pipeline/runid": run.id}
-            del pod["metadata"]["uid"]
-            pod["status"] |= state("terminated", "OOMKilled", exitCode=137)
-            cluster.add("pods", "p1", **pod)
+            ended = state("terminated", "OOMKilled", exitCode=137)
+            add_pod(cluster, run, memory="450Mi", phase="Failed", **ended)
         elif known_by == "message":
             run.workflow.nodes["root.say.executor"].message = "OOMKilled (exit code 137)"
         elif known_by == "log":
@@ -376,10 +374,10 @@ def test_a_hiccup_at_the_very_beginning(server, ask, told):
 
 
 def test_patience_has_an_end(server, ask, told, monkeypatch):
-    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import runs
 
     run = told("runs", "create", "tiny")["id"]
-    monkeypatch.setattr(follow, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", 0.05)
     server.fail("GET", "/runs/", status=503, body="away", times=None)
     done = ask("runs", "watch", run)
     assert done.exit_code == 1 and "503: away." in done.stderr

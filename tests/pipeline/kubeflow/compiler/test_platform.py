@@ -87,9 +87,8 @@ def test_nothing_to_say_is_one_document(tmp_path):
 
 def policies(compiled):
     """The pull policy of each step that has one."""
-    platforms = compiled.get("platformSpec", {"platforms": {"kubernetes": {}}})["platforms"]
-    executors = platforms["kubernetes"].get("deploymentSpec", {}).get("executors", {})
-    return {label: entry.get("imagePullPolicy") for label, entry in executors.items()}
+    pods = compiled_by.pods(compiled)
+    return {label: entry.get("imagePullPolicy") for label, entry in pods.items()}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path):
     executors = compiled["pipelineSpec"]["deploymentSpec"]["executors"]
     before = executors["CsvExampleGen-inputs_executor"]["container"]["resources"]
     assert before == {"memoryLimit": pytest.approx(2.147483648), "resourceMemoryLimit": "2Gi"}
-    entries = compiled["platformSpec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    entries = compiled_by.pods(compiled)
     assert entries["CsvExampleGen-inputs_executor"] == entries["CsvExampleGen_executor"]
 
 

@@ -16,8 +16,7 @@ from stagecraft.components.metadata.manifest import DamagedArtifactError
 from stagecraft.components.object_store import tensorflow_files
 from stagecraft.pipeline.kubeflow.entrypoint import records
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
-from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
-from stagecraft.pipeline.kubeflow.entrypoint.run import run
+from stagecraft.pipeline.kubeflow.entrypoint.run import resolve, run
 
 PIPELINE = "minio://bucket/base/name"
 RUN = "minio://bucket/base/name/run"
@@ -67,23 +66,44 @@ def store(folder_store, tmp_path, monkeypatch):
     return folder_store / "minio"
 
 
-def _evaluate(tmp_path, baseline=""):
-    model = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
+MODEL = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
+"""As the backend sends it: without its type."""
+
+OF_EVALUATOR = {
+    "parameters": {"baseline_model": {"parameterType": "STRING"}},
+    "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
+}
+
+
+def _ran(tmp_path, executor, parameters, inputs, output, spec=None, *, resolved=None, beam_args=()):
+    """Runs an executor; ``output`` is the name, address and type of its output, which it gives."""
+    name, uri, kind = output
     given = executor_input(
-        tmp_path / "output_metadata.json",
-        {"baseline_model": baseline},
-        {"model": model},
-        {"blessing": artifact(f"{RUN}/Evaluator/salt/blessing", "tfx.ModelBlessing")},
+        tmp_path / "output_metadata.json", parameters, inputs, {name: artifact(uri, kind)}
     )
-    spec = {
-        "parameters": {"baseline_model": {"parameterType": "STRING"}},
-        "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
-    }
-    invocation = Invocation(json.dumps(given), json.dumps(spec), ["blessing"])
-    run(invocation, PIPELINE, f"{__name__}.Bless", {"baseline_model": schema("tfx.Model")}, [])
-    [written] = invocation.output()["artifacts"]["blessing"]["artifacts"]
-    assert isinstance(written, dict)
+    invocation = Invocation(json.dumps(given), json.dumps(spec or {}), [name])
+    run(invocation, PIPELINE, f"{__name__}.{executor}", resolved or {}, list(beam_args))
+    [written] = invocation.output()["artifacts"][name]["artifacts"]
     return written
+
+
+def _evaluated(tmp_path, executor, output, baseline, *beam_args):
+    """Runs an executor with the inputs of an Evaluator; gives its output."""
+    return _ran(
+        tmp_path,
+        executor,
+        {"baseline_model": baseline},
+        {"model": MODEL},
+        output,
+        OF_EVALUATOR,
+        resolved={"baseline_model": schema("tfx.Model")},
+        beam_args=beam_args,
+    )
+
+
+def _evaluate(tmp_path, baseline=""):
+    output = "blessing", f"{RUN}/Evaluator/salt/blessing", "tfx.ModelBlessing"
+    return _evaluated(tmp_path, "Bless", output, baseline)
 
 
 def test_a_blessed_model_is_known_to_later_runs(store, tmp_path, monkeypatch):
@@ -147,18 +167,13 @@ def test_a_driver_looks_at_the_data_of_the_moment(store, tmp_path):
     second = _resolve(data, tmp_path)
     assert second != first
 
-    given = executor_input(
-        tmp_path / "output_metadata.json",
-        {"driver_output": second, "input_base": str(data)},
-        outputs={"examples": artifact(f"{RUN}/Gen/salt/examples", "tfx.Examples")},
-    )
     spec = {"parameters": {"input_base": {"parameterType": "STRING"}}}
-    invocation = Invocation(json.dumps(given), json.dumps(spec), ["examples"])
-    run(invocation, PIPELINE, f"{__name__}.Generate", {}, [])
+    given = {"driver_output": second, "input_base": str(data)}
+    output = "examples", f"{RUN}/Gen/salt/examples", "tfx.Examples"
+    written = _ran(tmp_path, "Generate", given, None, output, spec)
     assert Seen.properties["span"] == 2
     assert "span-2/*" in Seen.properties["input_config"]
     assert "driver_output" not in Seen.properties
-    [written] = invocation.output()["artifacts"]["examples"]["artifacts"]
     assert written["metadata"]["span"] == 2
     assert "input_fingerprint" in written["metadata"]
 
@@ -179,15 +194,9 @@ class Copy(base_executor.BaseExecutor):
 
 def _copy(tmp_path, text):
     """Runs Copy on the launcher's copy of a model with a manifest; gives the output artifact."""
-    model = artifact(f"{RUN}/Trainer/salt/model", "tfx.Model", metadata={"manifest": text})
-    pushed = artifact(f"{RUN}/Copy/salt/pushed_model", "tfx.PushedModel")
-    given = executor_input(
-        tmp_path / "output_metadata.json", {}, {"model": model}, {"pushed_model": pushed}
-    )
-    invocation = Invocation(json.dumps(given), "{}", ["pushed_model"])
-    run(invocation, PIPELINE, f"{__name__}.Copy", {}, [])
-    [written] = invocation.output()["artifacts"]["pushed_model"]["artifacts"]
-    return written
+    model = artifact(MODEL["uri"], "tfx.Model", metadata={"manifest": text})
+    output = "pushed_model", f"{RUN}/Copy/salt/pushed_model", "tfx.PushedModel"
+    return _ran(tmp_path, "Copy", {}, {"model": model}, output)
 
 
 @pytest.fixture
@@ -265,27 +274,10 @@ class Count(base_beam_executor.BaseBeamExecutor):
 
 
 def _count(tmp_path, *beam_args):
-    given = executor_input(
-        tmp_path / "output_metadata.json",
-        {"baseline_model": json.dumps({"uri": f"{PIPELINE}/old/model", "metadata": {}})},
-        {
-            "model": {
-                "name": "3",
-                "uri": f"{RUN}/Trainer/salt/model",
-                "type": {"instanceSchema": ""},
-            }
-        },
-        {"evaluation": artifact(f"{RUN}/Evaluator/salt/evaluation", "tfx.ModelEvaluation")},
-    )
-    spec = {
-        "parameters": {"baseline_model": {"parameterType": "STRING"}},
-        "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
-    }
-    invocation = Invocation(json.dumps(given), json.dumps(spec), ["evaluation"])
-    baseline = {"baseline_model": schema("tfx.Model")}
-    run(invocation, PIPELINE, f"{__name__}.Count", baseline, list(beam_args))
-    [written] = invocation.output()["artifacts"]["evaluation"]["artifacts"]
-    assert written["uri"] == f"{RUN}/Evaluator/salt/evaluation"
+    output = "evaluation", f"{RUN}/Evaluator/salt/evaluation", "tfx.ModelEvaluation"
+    baseline = json.dumps({"uri": f"{PIPELINE}/old/model", "metadata": {}})
+    written = _evaluated(tmp_path, "Count", output, baseline, *beam_args)
+    assert written["uri"] == output[1]
 
 
 def test_workers_elsewhere_get_addresses(store, tmp_path, monkeypatch):
