@@ -57,6 +57,8 @@ def texts_of(file: pathlib.Path) -> Iterator[str]:
     if file.suffix == ".ipynb":
         yield from ("".join(cell["source"]) for cell in json.loads(text)["cells"])
     elif file.suffix == ".py":
+        if not re.search(r"\bpip3?\b", text):  # to parse all modules takes seconds
+            return
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
