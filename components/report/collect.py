@@ -200,22 +200,11 @@ def _quality(
     if evaluation is None:
         return None
     return Quality(
-        metrics=evaluation.metrics,
-        changes=evaluation.changes,
-        confusion=evaluation.confusion,
+        **vars(evaluation),
         classes=_classes(evaluation.confusion, names),
-        calibration=evaluation.calibration,
-        mistakes=evaluation.mistakes,
         images={example_id: images.png(image) for example_id, image in pixels.items()},
         files=files,
-        thresholds=evaluation.thresholds,
-        failures=evaluation.failures,
         blessed=blessing is not None and blessing.get_int_custom_property("blessed") == 1,
-        monitor=evaluation.monitor,
-        slices=evaluation.slices,
-        sampled=evaluation.sampled,
-        comparison=evaluation.comparison,
-        at_thresholds=evaluation.at_thresholds,
     )
 
 
