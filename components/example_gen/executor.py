@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import tensorflow as tf
-from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -26,6 +25,7 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.content import SKIPPED, Content, Refused, Source
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
 
@@ -125,9 +125,6 @@ class WriteShard(beam.DoFn):
             name = posixpath.join(self._plan.scratch, f"{_REFUSED}{split}-{shard:05d}")
             with fileio.open(name, "w") as file:
                 file.write(json.dumps(refused))
-
-
-Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):

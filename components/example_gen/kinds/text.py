@@ -15,10 +15,11 @@ from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import plain
-from stagecraft.components.example_gen import base, content, driver, executor, source, spans
+from stagecraft.components.example_gen import component, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import sentences
+from stagecraft.components.interface import parameters
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
@@ -174,13 +175,15 @@ class Executor(executor.Executor):
     resolve = staticmethod(resolve)
 
 
-class TextExampleGenSpec(base.SourceSpec):
+class TextExampleGenSpec(component.SourceSpec):
     """Interface of TextExampleGen."""
 
-    PARAMETERS = base.parameters(window=int, unit=str, sample_train=int, sample_test=int)
+    PARAMETERS = component.SourceSpec.PARAMETERS | parameters(
+        window=int, unit=str, sample_train=int, sample_test=int
+    )
 
 
-class TextExampleGen(base.SourceExampleGen):
+class TextExampleGen(component.SourceExampleGen):
     """Cuts text into windows of one length.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
