@@ -25,7 +25,7 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
-from stagecraft.components.object_store import permanent_uris
+from stagecraft.components.object_store import filesystem, permanent_uris
 from stagecraft.components.parity_gate import JSON as PARITY
 from stagecraft.components.report import data_summary, earlier_models, images
 from stagecraft.components.report.images import Pixels
@@ -149,11 +149,8 @@ def read_training(model_run: Artifact, model: Artifact | None) -> Training | Non
 
 
 def _text(folder: str, name: str) -> str | None:
-    path = os.path.join(folder, name)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path) as file:
-        return str(file.read())
+    content = filesystem.read(os.path.join(folder, name))
+    return None if content is None else content.decode()
 
 
 def _task(settings: str, trained: Training | None) -> Task | None:
