@@ -153,28 +153,22 @@ class Evaluation:
     at_thresholds: Sequence[Confusions] = ()
     """Of a binary task, by threshold."""
 
-    @property
-    def min_accuracy(self) -> float | None:
-        """Accuracy below which no model is blessed; None: no such threshold."""
-        return self.thresholds.get(ACCURACY, {}).get(MIN)
-
 
 UNDEFINED = "–"
 """In place of a metric that is not a number."""
 
 
-def number(value: float) -> str:
-    """A metric with four digits: ``0.1234``, ``1.235e+06``; ``–`` if it is undefined."""
+def number(value: float, digits: int = 4) -> str:
+    """A metric with some digits: ``0.1234``, ``1.235e+06``; ``–`` if it is undefined."""
     if math.isnan(value):
         return UNDEFINED
-    return f"{value:.4f}" if not value or 1e-4 <= abs(value) < 1e4 else f"{value:.4g}"
+    is_plain = not value or 10**-digits <= abs(value) < 1e4
+    return f"{value:.{digits}{'f' if is_plain else 'g'}}"
 
 
 def short(value: float) -> str:
-    """A metric with three digits: ``0.123``, ``1.23e+06``; ``–`` if it is undefined."""
-    if math.isnan(value):
-        return UNDEFINED
-    return f"{value:.3f}" if not value or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+    """A metric with three digits: ``0.123``, ``1.23e+06``."""
+    return number(value, 3)
 
 
 def metric_names(task: Task) -> tuple[str, ...]:
