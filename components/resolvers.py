@@ -27,7 +27,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata, origin, sources
-from stagecraft.components.object_store.permanent_uris import permanent_uri
+from stagecraft.components.object_store.location import permanent_uri
 from stagecraft.trainer_module.settings.train import LAST_BLESSED, LAST_PUSHED, RUN
 
 Properties = Mapping[str, Any]

@@ -23,8 +23,13 @@ from tfx.types import artifact_utils
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import driver, source, splits
-from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.content import SKIPPED, Content, Refused, Source
+from stagecraft.components.example_gen.content import (
+    SKIPPED,
+    Content,
+    LoggedProgress,
+    Refused,
+    Source,
+)
 from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
@@ -185,7 +190,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Returns the files of which there are no examples, by split."""
         for folder in (*plan.folders.values(), plan.scratch):
             fileio.makedirs(folder)
-        progress = Progress("write", "examples")
+        progress = LoggedProgress("write", "examples")
         progress(0, total)
         with self._make_beam_pipeline() as pipeline:
             (
@@ -219,7 +224,7 @@ def _check(refused: Mapping[str, list[Refused]], counts: Mapping[str, int], corr
 
 
 def _read(resolved: Source, exec_properties: dict[str, Any], folder: str) -> Content:
-    content = resolved.content(folder, Progress("read", "bytes"))
+    content = resolved.content(folder, LoggedProgress("read", "bytes"))
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(

@@ -31,7 +31,7 @@ from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest, outputs, run_metadata
-from stagecraft.components.object_store.permanent_uris import permanent_uri
+from stagecraft.components.object_store.location import permanent_uri
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.data.tasks.task import Task
