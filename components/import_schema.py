@@ -22,8 +22,7 @@ from tfx.utils import io_utils
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.anomaly_gate import checks
-
-Artifacts = dict[str, list[types.Artifact]]
+from stagecraft.components.interface import Artifacts, channels, parameters
 
 FILE_NAME = "schema.pbtxt"
 """Name that SchemaGen and ImportSchemaGen use, and that Transform and Trainer expect."""
@@ -43,9 +42,9 @@ class Executor(base_executor.BaseExecutor):
 class ImportSchemaSpec(component_spec.ComponentSpec):
     """Interface of ImportSchema."""
 
-    PARAMETERS = {"schema_text": component_spec.ExecutionParameter(type=str)}
-    INPUTS: dict[str, component_spec.ChannelParameter] = {}
-    OUTPUTS = {"schema": component_spec.ChannelParameter(type=standard_artifacts.Schema)}
+    PARAMETERS = parameters(schema_text=str)
+    INPUTS = channels()
+    OUTPUTS = channels(schema=standard_artifacts.Schema)
 
 
 class ImportSchema(base_component.BaseComponent):

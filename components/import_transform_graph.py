@@ -20,9 +20,8 @@ from tfx.types import artifact_utils, channel_utils, component_spec, standard_ar
 from stagecraft.common.errors import UserError
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.import_schema import FILE_NAME
+from stagecraft.components.interface import Artifacts, channels, parameters
 from stagecraft.trainer_module.models.initial_weights import source
-
-Artifacts = dict[str, list[types.Artifact]]
 
 SETTING = "transform.graph"
 
@@ -112,14 +111,9 @@ class Executor(base_executor.BaseExecutor):
 class ImportTransformGraphSpec(component_spec.ComponentSpec):
     """Interface of ImportTransformGraph."""
 
-    PARAMETERS = {
-        "graph": component_spec.ExecutionParameter(type=str),
-        "digest": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {"schema": component_spec.ChannelParameter(type=standard_artifacts.Schema)}
-    OUTPUTS = {
-        "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph)
-    }
+    PARAMETERS = parameters(graph=str, digest=str)
+    INPUTS = channels(schema=standard_artifacts.Schema)
+    OUTPUTS = channels(transform_graph=standard_artifacts.TransformGraph)
 
 
 class ImportTransformGraph(base_component.BaseComponent):

@@ -26,8 +26,8 @@ from tfx.types import standard_artifacts
 from stagecraft.common.errors import UserError
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import run_metadata
-from stagecraft.components.metadata.run_metadata import RunMetadata, origin
-from stagecraft.components.object_store.permanent_uris import permanent_uri
+from stagecraft.components.metadata.run_metadata import RunMetadata, origin, sources
+from stagecraft.components.object_store.location import permanent_uri
 from stagecraft.trainer_module.settings.train import LAST_BLESSED, LAST_PUSHED, RUN
 
 Properties = Mapping[str, Any]
@@ -118,7 +118,7 @@ class SpanWindow(ResolverStrategy):
         last = _properties(newest).get(spans.SPAN)
         if last is None:  # the data have no spans
             return {**input_dict, "examples": [newest]}
-        checked = _inputs_of_producers(store, input_dict["anomalies"])
+        checked = sources(store, [each.id for each in input_dict["anomalies"]])
         span_range = range_config_pb2.RangeConfig(
             static_range=range_config_pb2.StaticRange(
                 start_span_number=max(0, last - self._size + 1), end_span_number=last
@@ -144,15 +144,6 @@ def _by_last_use(store: MetadataStore, ids: Iterable[int]) -> list[int]:
         if event.type == metadata_store_pb2.Event.OUTPUT:
             last[event.artifact_id] = max(last.get(event.artifact_id, 0), event.execution_id)
     return sorted(last, key=last.__getitem__)
-
-
-def _inputs_of_producers(store: MetadataStore, outputs: Iterable[types.Artifact]) -> set[int]:
-    """IDs of the artifacts from which others were made."""
-    event = metadata_store_pb2.Event
-    made = store.get_events_by_artifact_ids([each.id for each in outputs])
-    producers = {each.execution_id for each in made if each.type == event.OUTPUT}
-    events = store.get_events_by_execution_ids(sorted(producers))
-    return {each.artifact_id for each in events if each.type == event.INPUT}
 
 
 class LastStatistics(ResolverStrategy):

@@ -15,7 +15,6 @@ from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import (
     artifact_utils,
-    component_spec,
     standard_artifacts,
     standard_component_specs,
 )
@@ -23,8 +22,7 @@ from tfx.utils import io_utils, json_utils
 
 from stagecraft.components import feature_statistics
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-
-Artifacts = dict[str, list[types.Artifact]]
+from stagecraft.components.interface import Artifacts, parameters
 
 
 class Executor(executor.Executor):
@@ -83,9 +81,7 @@ class SchemaGenSpec(standard_component_specs.SchemaGenSpec):
 
     PARAMETERS = {
         **standard_component_specs.SchemaGenSpec.PARAMETERS,
-        "used": component_spec.ExecutionParameter(type=str, optional=True),
-        "lists": component_spec.ExecutionParameter(type=str, optional=True),
-        "code_fingerprint": component_spec.ExecutionParameter(type=str, optional=True),
+        **parameters(optional=True, used=str, lists=str, code_fingerprint=str),
     }
 
 

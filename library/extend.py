@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stagecraft.common.errors import SettingError as SettingError, UserError as UserError
     from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob as ClusterJob
     from stagecraft.components.kubernetes.jobs.kinds.job import IndexedJob as IndexedJob
-    from stagecraft.components.report.pages.sections.content import Content as Content
+    from stagecraft.components.report.pages.sections import Content as Content
     from stagecraft.pipeline.beam.runner import Runner as Runner
     from stagecraft.trainer_module.data.augmentation import Augmentation as Augmentation
     from stagecraft.trainer_module.data.batch import Batch as Batch

@@ -12,6 +12,7 @@ from tfx.types import component_spec, standard_artifacts
 from stagecraft.components.anomaly_gate import EARLIER, executor
 from stagecraft.components.anomaly_gate.drift import Limits
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.components.interface import channels, parameters
 from stagecraft.schemas import features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings import TaskSettings
@@ -20,27 +21,22 @@ from stagecraft.trainer_module.settings import TaskSettings
 class AnomalyGateSpec(component_spec.ComponentSpec):
     """Interface of AnomalyGate."""
 
-    PARAMETERS = {
-        "code_fingerprint": component_spec.ExecutionParameter(type=str),
-        "pictures": component_spec.ExecutionParameter(type=int, optional=True),
-        "needs": component_spec.ExecutionParameter(type=str, optional=True),
-        "numbers": component_spec.ExecutionParameter(type=str, optional=True),
-        "task": component_spec.ExecutionParameter(type=str, optional=True),
-        "train_split": component_spec.ExecutionParameter(type=str, optional=True),
-        "inferred": component_spec.ExecutionParameter(type=int, optional=True),
-        "limits": component_spec.ExecutionParameter(type=str, optional=True),
-    }
-    INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "statistics": component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
-        EARLIER: component_spec.ChannelParameter(
-            type=standard_artifacts.ExampleStatistics, optional=True
-        ),
-    }
-    OUTPUTS = {
-        "anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies)
-    }
+    PARAMETERS = parameters(code_fingerprint=str) | parameters(
+        optional=True,
+        pictures=int,
+        needs=str,
+        numbers=str,
+        task=str,
+        train_split=str,
+        inferred=int,
+        limits=str,
+    )
+    INPUTS = channels(
+        examples=standard_artifacts.Examples,
+        statistics=standard_artifacts.ExampleStatistics,
+        schema=standard_artifacts.Schema,
+    ) | channels(optional=True, **{EARLIER: standard_artifacts.ExampleStatistics})
+    OUTPUTS = channels(anomalies=standard_artifacts.ExampleAnomalies)
 
 
 class AnomalyGate(base_component.BaseComponent):

@@ -23,16 +23,14 @@ from stagecraft.components.anomaly_gate import (
     UNSEEN,
     checks,
     drift,
-    values,
 )
 from stagecraft.components.anomaly_gate.checks import Finding
-from stagecraft.components.anomaly_gate.scan import duplicates, scan
+from stagecraft.components.anomaly_gate.scan import duplicates, scan, value_mismatches
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.mismatches import Mismatch, MismatchError, missing
 from stagecraft.trainer_module.settings import TaskSettings
-
-Artifacts = dict[str, list[types.Artifact]]
 
 
 class AnomaliesError(UserError):
@@ -113,7 +111,7 @@ class Executor(base_executor.BaseExecutor):
         if task is not None:
             observed = checks.observed(schema, wholes)
             mismatches += task.mismatches(observed, train)
-            mismatches += values.mismatches(files, wholes, task.value_checks())
+            mismatches += value_mismatches(files, wholes, task.value_checks())
             absent = [name for name in needs if name not in known]
             mismatches += [missing("evaluate.slices", each, each, known) for each in absent]
             wrong = {mismatch.feature for mismatch in mismatches}

@@ -1,25 +1,32 @@
-"""Reads every example once and checks its features against the rules.
+"""Reads every example, and checks its features against rules and settings.
 
-The scan is vectorized over batches and parallel over files. Only the ids need memory per example.
+:func:`scan` is vectorized over batches and parallel over files. Only the ids need memory per
+example. :func:`value_mismatches` reads features whose settings accept some values only, such as
+dates.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from google.protobuf.message import DecodeError
+from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from stagecraft.common.errors import UserError
 from stagecraft.common.text import visible
 from stagecraft.components.anomaly_gate.checks import SIZE_CODE, Finding, Rule
+from stagecraft.components.feature_statistics import name_of
 from stagecraft.schemas import features
 from stagecraft.trainer_module import decoding
+from stagecraft.trainer_module.data.tasks.mismatches import Mismatch
+from stagecraft.trainer_module.data.tasks.tables.column import ValueCheck
 
 _BATCH = 256
 _PARALLEL_FILES = 8
@@ -68,7 +75,7 @@ def scan(
             of_file[file].add(int(file), int(start), batch)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         # TensorFlow raises UnicodeDecodeError if its message quotes a binary record.
-        raise unreadable(error, files) from error
+        raise _unreadable(error, files) from error
 
     findings = [
         _finding(split, rules[kind // len(_KINDS)], _KINDS[kind % len(_KINDS)], tally, kind, files)
@@ -119,7 +126,7 @@ def _finding(
     offence = tally.first[kind]
     example_id = None if offence.example_id == _NO_ID else offence.example_id
     name = visible(offence.name.decode(errors="replace"))
-    where = describe(files[offence.file], offence.record, example_id, name)
+    where = _describe(files[offence.file], offence.record, example_id, name)
     share = f"{tally.counts[kind]:,} of {tally.total:,} examples"
     expected = rule.expected if what == "outside" else "exactly one value"
     found = {
@@ -140,14 +147,14 @@ def _dataset(files: Sequence[str], rules: Sequence[Rule], named: bool) -> tf.dat
             lambda number, records: (file, number * _BATCH, check(records))
         )
 
-    compressions = [compression(file) for file in files]
+    compressions = [_compression(file) for file in files]
     numbered = (np.arange(len(files)), np.array(files, str), np.array(compressions, str))
     return tf.data.Dataset.from_tensor_slices(numbered).interleave(
         read, cycle_length=_PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
-def compression(file: str) -> str:
+def _compression(file: str) -> str:
     """Of a file of TFRecords, by its name."""
     return "GZIP" if file.endswith(".gz") else ""
 
@@ -230,13 +237,13 @@ def _size_code(picture: bytes, size: Callable[[bytes], Any]) -> int:
     return int(height * SIZE_CODE + width)
 
 
-def unreadable(error: Exception, files: Sequence[str]) -> UserError:
+def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
     """The error for files of which one cannot be read."""
     expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
         record = 0
         try:
-            for serialized in tf.data.TFRecordDataset(file, compression(file)).as_numpy_iterator():
+            for serialized in tf.data.TFRecordDataset(file, _compression(file)).as_numpy_iterator():
                 tf.train.Example.FromString(serialized)
                 record += 1
         except tf.errors.OpError as again:
@@ -272,7 +279,7 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
         offenders = later[(of_split[earlier] == a) & (of_split[later] == b)]
         split = splits[b]
         place = offenders.min() - np.searchsorted(of_split, b)
-        where = describe(
+        where = _describe(
             split.files[split.file[place]], int(split.record[place]), int(split.ids[place])
         )
         share = f"{offenders.size:,} of {split.ids.size:,} examples"
@@ -287,9 +294,82 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
     return findings
 
 
-def describe(file: str, record: int, example_id: int | None, name: str = "") -> str:
+def _describe(file: str, record: int, example_id: int | None, name: str = "") -> str:
     """Names an example for people: its picture's file or its id, if known, and its record."""
     place = f"record {record} (from 0) of {file}"
     if name:
         return f"{name}, {place}"
     return place if example_id is None else f"id {example_id}, {place}"
+
+
+_VALUES_BATCH = 4096
+_LONGEST = 100  # characters of a value in a message
+
+_Type = statistics_pb2.FeatureNameStatistics
+_DTYPES = {_Type.INT: tf.int64, _Type.FLOAT: tf.float32, _Type.STRING: tf.string}
+
+
+def value_mismatches(
+    files_of: Mapping[str, Sequence[str]],
+    statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics],
+    wanted: Sequence[ValueCheck],
+) -> Iterator[Mismatch]:
+    """A mismatch for each check that values fail, with the first split that has such values.
+
+    Args:
+        files_of: TFRecords of each split.
+        statistics: of each split, for the types of the features.
+    """
+    types = {
+        split: {name_of(each): each.type for each in found.features}
+        for split, found in statistics.items()
+    }
+    for check in wanted:
+        found = (
+            mismatch
+            for split, files in files_of.items()
+            if (dtype := _DTYPES.get(types[split].get(check.feature, -1)))
+            for mismatch in _wrong_values(
+                split, files, check, dtype, statistics[split].num_examples
+            )
+        )
+        yield from itertools.islice(found, 1)
+
+
+def _wrong_values(
+    split: str, files: Sequence[str], check: ValueCheck, dtype: tf.DType, total: int
+) -> Iterator[Mismatch]:
+    spec = {check.feature: tf.io.RaggedFeature(dtype)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def wrong(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The records with a wrong value, and these values."""
+        found = tf.io.parse_example(records, spec)[check.feature]
+        values, rows = found.flat_values, found.value_rowids()
+        # NaN does not equal itself.
+        known = values != "" if dtype == tf.string else tf.equal(values, values)
+        values, rows = tf.boolean_mask(values, known), tf.boolean_mask(rows, known)
+        is_wrong = ~check.accepts(values)
+        return tf.boolean_mask(rows, is_wrong), tf.boolean_mask(values, is_wrong)
+
+    count, example, place = 0, "", ""
+    try:
+        for file in files:
+            batches = tf.data.TFRecordDataset(file, _compression(file)).batch(_VALUES_BATCH)
+            for number, records in enumerate(batches):
+                rows, values = wrong(records)
+                if not count and len(rows):
+                    shown = values[0].numpy()
+                    example = shown.decode(errors="replace") if dtype == tf.string else str(shown)
+                    place = _describe(file, number * _VALUES_BATCH + int(rows[0]), None)
+                count += len(tf.unique(rows).y)
+    except tf.errors.DataLossError as error:
+        raise _unreadable(error, files) from error
+    if count:
+        problem = (
+            f"takes {check.expected}, but {count:,} of {total:,} examples of the split {split} "
+            f"have others in the column {check.feature!r}: {visible(example)[:_LONGEST]!r} is the "
+            f"first, {place}"
+        )
+        use = check.suggest(example) or f"{check.expected} in the data"
+        yield Mismatch(check.setting, check.value, check.feature, problem, use)

@@ -21,6 +21,7 @@ from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
 from stagecraft.common.errors import UserError, cleaned
+from stagecraft.components.object_store import filesystem
 from stagecraft.trainer_module.data.tasks.tables.classifier import listed
 from stagecraft.trainer_module.training.assets import CLASSES, METRICS
 
@@ -183,8 +184,5 @@ def _saved_model(model: Sequence[types.Artifact]) -> str:
 
 def _read(folder: str, asset: str) -> Any:
     """A JSON file of a model; None for one without it."""
-    path = posixpath.join(folder, asset)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path) as file:
-        return json.load(file)
+    content = filesystem.read(posixpath.join(folder, asset))
+    return None if content is None else json.loads(content)

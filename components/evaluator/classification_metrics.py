@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.metrics.metric_types import MetricKey, PlotKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
@@ -34,7 +34,7 @@ from stagecraft.components.evaluator.evaluation import (
     TOP_LABEL_CALIBRATION,
     Mistake,
 )
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
+from stagecraft.components.evaluator.example_metric import Combiner, per_key
 from stagecraft.schemas import features
 
 BINS = 15  # of confidence, equally wide
@@ -153,15 +153,24 @@ def computations(
     return [sums, *(derived(*result) for result in results)]
 
 
-class _Combiner(ExampleCombiner):
+class _Combiner(Combiner):
+    """Adds up a classifier's predictions."""
+
     def create_accumulator(self) -> Sums:
         return Sums()
 
     def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
         ids = (element.features or {}).get(features.ID)
         example_id = None if ids is None else int(ids[0])
-        for label, probabilities, weight in self.examples(element):
-            accumulator.collect(label, probabilities, weight, example_id)
+        for label, probabilities, weight in metric_util.to_label_prediction_example_weight(
+            element,
+            eval_config=self._eval_config,
+            model_name=self._key.model_name,
+            output_name=self._key.output_name,
+            example_weighted=self._key.example_weighted,
+            flatten=False,
+        ):
+            accumulator.collect(int(label[0]), probabilities, float(weight[0]), example_id)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
-from tfx import types
 from tfx.components.evaluator import component, executor
 from tfx.dsl.components.base import executor_spec
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.components.evaluator import baseline_check, without_autograph
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.schemas import features
 
-Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"
 
 _log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ Imports nothing heavy. The latter is a one-sided test: see :func:`confidence` fo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.data.tasks.task import Task
@@ -126,7 +126,8 @@ class Slice(NamedTuple):
     metrics: dict[str, float]
 
 
-class Evaluation(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
     """The Evaluator's results on the eval split."""
 
     metrics: dict[str, float]
@@ -135,7 +136,8 @@ class Evaluation(NamedTuple):
     better_than_constant if the task has a constant."""
     changes: dict[str, float]
     """The same metrics, minus those of the last blessed model; empty without one."""
-    per_class: dict[int, dict[str, float]]  # the same metrics per label
+    per_class: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+    """The same metrics per label."""
     confusion: list[list[int]]  # ``[actual][predicted]`` example counts, square
     calibration: list[CalibrationBin]  # by confidence, without empty bins
     mistakes: list[Mistake]
@@ -144,35 +146,29 @@ class Evaluation(NamedTuple):
     failures: list[str]  # why the model is not blessed, a sentence each; empty if it is
     monitor: str = ACCURACY  # the metric that people look at first
     slices: Sequence[Slice] = ()  # other than the classes
-    sampled: Mapping[str, list[float]] = MappingProxyType({})
+    sampled: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
     """Numbers of some examples, by name: see ``Task.sampled``."""
     comparison: str = ""
     """By how much the model is better than a constant, or is not; empty: it was not compared."""
     at_thresholds: Sequence[Confusions] = ()
     """Of a binary task, by threshold."""
 
-    @property
-    def min_accuracy(self) -> float | None:
-        """Accuracy below which no model is blessed; None: no such threshold."""
-        return self.thresholds.get(ACCURACY, {}).get(MIN)
-
 
 UNDEFINED = "–"
 """In place of a metric that is not a number."""
 
 
-def number(value: float) -> str:
-    """A metric with four digits: ``0.1234``, ``1.235e+06``; ``–`` if it is undefined."""
+def number(value: float, digits: int = 4) -> str:
+    """A metric with some digits: ``0.1234``, ``1.235e+06``; ``–`` if it is undefined."""
     if math.isnan(value):
         return UNDEFINED
-    return f"{value:.4f}" if not value or 1e-4 <= abs(value) < 1e4 else f"{value:.4g}"
+    is_plain = not value or 10**-digits <= abs(value) < 1e4
+    return f"{value:.{digits}{'f' if is_plain else 'g'}}"
 
 
 def short(value: float) -> str:
-    """A metric with three digits: ``0.123``, ``1.23e+06``; ``–`` if it is undefined."""
-    if math.isnan(value):
-        return UNDEFINED
-    return f"{value:.3f}" if not value or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+    """A metric with three digits: ``0.123``, ``1.23e+06``."""
+    return number(value, 3)
 
 
 def metric_names(task: Task) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""The base of TFMA metrics that look at each example and its label once."""
+"""The base of TFMA metrics that look at each example once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
@@ -35,40 +34,22 @@ def per_key(
     return metric_util.merge_per_key_computations(computations)
 
 
-def combined(
-    combiner: type[ExampleCombiner], preprocessors: list[Any] | None = None
-) -> Callable[..., metric_types.MetricComputations]:
-    """The computations of a metric whose value is what a combiner extracts."""
-    return per_key(
-        lambda key, config: [
-            metric_types.MetricComputation(
-                [key], preprocessors=preprocessors, combiner=combiner(key, config)
-            )
-        ]
-    )
-
-
-class ExampleCombiner(beam.CombineFn):
-    """Base of combiners that turn a classifier's predictions into the value of one key."""
+class Combiner(beam.CombineFn):
+    """Base of combiners whose accumulator becomes the value of one key."""
 
     def __init__(self, key: MetricKey, eval_config: Any):
         self._key = key
         self._eval_config = eval_config
 
-    def examples(
-        self, element: metric_types.StandardMetricInputs
-    ) -> Iterator[tuple[int, np.ndarray, float]]:
-        """Label, probabilities ``[classes]`` and weight of each example in an element."""
-        for label, probabilities, weight in metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-            flatten=False,
-        ):
-            yield int(label[0]), probabilities, float(weight[0])
-
     def extract_output(self, accumulator: Any) -> dict[MetricKey, Any]:
         """The value, under its key."""
         return {self._key: accumulator}
+
+
+def combined(
+    key: MetricKey, eval_config: Any, combiner: type[Combiner]
+) -> metric_types.MetricComputation:
+    """The computation of the value that a combiner extracts."""
+    return metric_types.MetricComputation(
+        [key], preprocessors=None, combiner=combiner(key, eval_config)
+    )

@@ -112,23 +112,23 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
         comparison = _comparison(metrics[BETTER_THAN_CONSTANT], *sides)
     names = [name for name, _ in _configured(config) if name in metrics and name != EXAMPLE_COUNT]
     return Evaluation(
-        metrics,
-        {
+        metrics=metrics,
+        changes={
             name.removesuffix(_DIFFERENCE): value
             for name, value in overall.items()
             if name.endswith(_DIFFERENCE)
         },
-        dict(sorted(per_class.items())),
-        confusion,
-        _calibration(plots),
-        mistakes,
-        _thresholds(config),
-        _failures(directory, comparison),
-        names[0] if names else ACCURACY,
-        sorted(slices, key=lambda each: each[:2]),
-        sampled,
-        comparison,
-        at_thresholds,
+        per_class=dict(sorted(per_class.items())),
+        confusion=confusion,
+        calibration=_calibration(plots),
+        mistakes=mistakes,
+        thresholds=_thresholds(config),
+        failures=_failures(directory, comparison),
+        monitor=names[0] if names else ACCURACY,
+        slices=sorted(slices, key=lambda each: each[:2]),
+        sampled=sampled,
+        comparison=comparison,
+        at_thresholds=at_thresholds,
     )
 
 

@@ -7,10 +7,9 @@ compute a metric with the same code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import (
     binary_confusion_matrices,
@@ -32,7 +31,7 @@ from stagecraft.components.evaluator.evaluation import (
     THRESHOLD,
     Comparison,
 )
-from stagecraft.components.evaluator.example_metric import combined, per_key
+from stagecraft.components.evaluator.example_metric import Combiner, combined, per_key
 from stagecraft.trainer_module.data.tasks.metric import Metric
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TaskSettings
@@ -61,9 +60,7 @@ class TaskMetric(metric_types.Metric):
 
         def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
             sums_key = key._replace(name="_task_sums")
-            sums = metric_types.MetricComputation(
-                [sums_key], preprocessors=None, combiner=_SumsCombiner(sums_key, config)
-            )
+            sums = combined(sums_key, config, _SumsCombiner)
 
             def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, float]:
                 return {key: _value(name, task, metrics[sums_key])}
@@ -91,11 +88,9 @@ class TaskBetterThanConstant(TaskMetric):
         def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
             keys = [key, key._replace(name=COMPARISON)]
             paired, sums = (key._replace(name=name) for name in ("_paired_sums", "_task_sums"))
-            combined = [
-                metric_types.MetricComputation(
-                    [each], preprocessors=None, combiner=combiner(each, config)
-                )
-                for each, combiner in ((paired, _PairedSums), (sums, _SumsCombiner))
+            of_examples = [
+                combined(paired, config, _PairedSums),
+                combined(sums, config, _SumsCombiner),
             ]
 
             def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, Any]:
@@ -104,7 +99,7 @@ class TaskBetterThanConstant(TaskMetric):
                 compared = Comparison.of(found, metrics[paired].tolist(), terms)
                 return dict(zip(keys, (compared.confidence, json.dumps(compared)), strict=True))
 
-            return [*combined, metric_types.DerivedMetricComputation(keys=keys, result=result)]
+            return [*of_examples, metric_types.DerivedMetricComputation(keys=keys, result=result)]
 
         metric_types.Metric.__init__(self, per_key(compute), name=name)
         self._task = task
@@ -117,14 +112,14 @@ class SampledPredictions(metric_types.Metric):
     """
 
     def __init__(self, name: str = SAMPLED):
-        super().__init__(combined(_SampleCombiner), name=name)
+        super().__init__(_of(_SampleCombiner), name=name)
 
 
 class NonzeroExampleCount(metric_types.Metric):
     """The number of examples whose weight is not 0, of all examples or of a slice."""
 
     def __init__(self, name: str = EXAMPLE_COUNT):
-        super().__init__(combined(_CountCombiner), name=name)
+        super().__init__(_of(_CountCombiner), name=name)
 
 
 class BinaryMetric(metric_types.Metric):
@@ -167,6 +162,11 @@ for each in (
     metric_types.register_metric(each)
 
 
+def _of(combiner: type[Combiner]) -> Callable[..., metric_types.MetricComputations]:
+    """The computations of a metric whose value is what a combiner extracts."""
+    return per_key(lambda key, config: [combined(key, config, combiner)])
+
+
 def _actual_and_probability(
     element: metric_types.StandardMetricInputs, *, model_name: str = "", **_: Any
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -199,20 +199,13 @@ def _terms(metrics: Iterable[Metric], sums: Sums) -> Iterator[tuple[str, np.ndar
         start += metric.size
 
 
-class _Combiner(beam.CombineFn):
+class _Combiner(Combiner):
     """Base of combiners of the signature's outputs."""
-
-    def __init__(self, key: MetricKey, _: Any):
-        self._key = key
 
     def _outputs(self, element: metric_types.StandardMetricInputs) -> dict[str, np.ndarray]:
         """The outputs for one example, flat."""
         outputs = element.get_predictions(self._key.model_name)
         return {name: np.ravel(value) for name, value in outputs.items()}
-
-    def extract_output(self, accumulator: Any) -> dict[MetricKey, Any]:
-        """The value, under its key."""
-        return {self._key: accumulator}
 
 
 class _SumsCombiner(_Combiner):

@@ -1,23 +1,69 @@
-"""The Cifar10ExampleGen component."""
+"""Cifar10ExampleGen, and the base of ExampleGens that read one source into three splits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfx.dsl.components.base import executor_spec
+from tfx import types
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.types import standard_artifacts
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import base, executor, spans
+from stagecraft.components.example_gen import driver, executor, spans
+from stagecraft.components.example_gen.archives import files
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.components.interface import channels, parameters
 from stagecraft.schemas.features import DATASETS
 
 
-class Cifar10ExampleGenSpec(base.SourceSpec):
+class SourceSpec(types.ComponentSpec):
+    """Interface of an ExampleGen that reads one source."""
+
+    PARAMETERS = parameters(
+        source=str, val_fraction=float, shards=int, code_fingerprint=str
+    ) | parameters(optional=True, **{driver.RANGE: str})
+    INPUTS = channels()
+    OUTPUTS = channels(examples=standard_artifacts.Examples)
+
+
+class SourceExampleGen(base_beam_component.BaseBeamComponent):
+    """Reads one source, a path or ``sample``; its content is in the cache key."""
+
+    DRIVER_CLASS = driver.Driver
+
+    def __init__(self, source: Any, span: Any, **properties: Any) -> None:
+        """Configures the source.
+
+        Args:
+            source: a path, ``sample``, or a runtime parameter.
+            span: of a ``source`` with words such as ``{SPAN}``: ``latest``, a number, or a date.
+            **properties: the other execution properties of the spec.
+
+        Raises:
+            UserError: no file system reads the path, or it has no such span.
+        """
+        if isinstance(source, str):  # a runtime parameter has no value yet
+            files.check_scheme(source)
+        super().__init__(
+            self.SPEC_CLASS(
+                source=source,
+                code_fingerprint=code_fingerprint(self.EXECUTOR_SPEC.executor_class.__module__),
+                examples=types.Channel(type=standard_artifacts.Examples),
+                **driver.choice(span),
+                **properties,
+            )
+        )
+
+
+class Cifar10ExampleGenSpec(SourceSpec):
     """Interface of Cifar10ExampleGen."""
 
-    PARAMETERS = base.parameters(dataset=str, sample_train=int, sample_test=int, cache_dir=str)
+    PARAMETERS = SourceSpec.PARAMETERS | parameters(
+        dataset=str, sample_train=int, sample_test=int, cache_dir=str
+    )
 
 
-class Cifar10ExampleGen(base.SourceExampleGen):
+class Cifar10ExampleGen(SourceExampleGen):
     """Reads a CIFAR data set and writes it as tf.Examples, in a fixed number of shards.
 
     The output ``examples`` has the splits ``train``, ``val`` (held out of the data set's train

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import tensorflow as tf
-from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -24,8 +23,14 @@ from tfx.types import artifact_utils
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import driver, source, splits
-from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.content import SKIPPED, Content, Refused, Source
+from stagecraft.components.example_gen.content import (
+    SKIPPED,
+    Content,
+    LoggedProgress,
+    Refused,
+    Source,
+)
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
 
@@ -127,9 +132,6 @@ class WriteShard(beam.DoFn):
                 file.write(json.dumps(refused))
 
 
-Artifacts = dict[str, list[types.Artifact]]
-
-
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Reads the source, then writes a shard per Beam element."""
 
@@ -188,7 +190,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Returns the files of which there are no examples, by split."""
         for folder in (*plan.folders.values(), plan.scratch):
             fileio.makedirs(folder)
-        progress = Progress("write", "examples")
+        progress = LoggedProgress("write", "examples")
         progress(0, total)
         with self._make_beam_pipeline() as pipeline:
             (
@@ -222,7 +224,7 @@ def _check(refused: Mapping[str, list[Refused]], counts: Mapping[str, int], corr
 
 
 def _read(resolved: Source, exec_properties: dict[str, Any], folder: str) -> Content:
-    content = resolved.content(folder, Progress("read", "bytes"))
+    content = resolved.content(folder, LoggedProgress("read", "bytes"))
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(

@@ -52,8 +52,13 @@ class SampleExampleGen(QueryBasedExampleGen):
 
 def fingerprint(*code: str) -> example_gen_pb2.CustomConfig:
     """A custom config with a fingerprint of code, for TFX's cache key."""
+    return custom_config(code_fingerprint(*code))
+
+
+def custom_config(text: str) -> example_gen_pb2.CustomConfig:
+    """A custom config with a text."""
     packed = any_pb2.Any()
-    packed.Pack(wrappers_pb2.StringValue(value=code_fingerprint(*code)))
+    packed.Pack(wrappers_pb2.StringValue(value=text))
     return example_gen_pb2.CustomConfig(custom_config=packed)
 
 

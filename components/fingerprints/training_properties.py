@@ -21,18 +21,18 @@ from stagecraft.components.fingerprints.code_fingerprint import (
     file_digest,
     files_digest,
 )
+from stagecraft.components.interface import channels
 from stagecraft.trainer_module import hub, registries
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.settings.train import names_a_run
 
-INPUTS = {
-    "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-    "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
-    "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
-}
-
+INPUTS = channels(
+    examples=standard_artifacts.Examples,
+    transform_graph=standard_artifacts.TransformGraph,
+    schema=standard_artifacts.Schema,
+)
 
 WEIGHTS_FINGERPRINT = "initial_weights_fingerprint"
 """Fingerprint of ``train.initial_weights`` when the pipeline was made; absent if unknown."""

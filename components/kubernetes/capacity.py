@@ -10,13 +10,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from stagecraft.components.kubernetes.api.reader import (
-    CheckResult,
-    Json,
-    Reader,
-    as_allowed,
-    parse_quantity,
-)
+from kubernetes.utils.quantity import parse_quantity
+
+from stagecraft.components.kubernetes.api.reader import CheckResult, Json, Reader, as_allowed
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
 from stagecraft.components.kubernetes.jobs.request import JobRequest

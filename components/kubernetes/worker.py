@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stagecraft.common.errors import TransientError, UserError
-from stagecraft.components.kubernetes.job_folder import exchange, heartbeat, shared_folder
+from stagecraft.components.kubernetes.job_folder import exchange, heartbeat
+from stagecraft.components.object_store.folder import open_folder
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
 from stagecraft.trainer_module.parallel import roles, tf_config
@@ -85,7 +86,7 @@ def leave(
         for role in roles.roles(parallel, [""] * count)
         if not role.serves and role.job != "evaluator"
     )
-    shared = shared_folder.at(folder)
+    shared = open_folder(folder)
     if own != chief:
         shared.write(_file(own), b"{}")
         return

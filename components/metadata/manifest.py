@@ -180,7 +180,7 @@ def damages_of(artifact: types.Artifact, *, thorough: bool = False) -> list[Dama
     text = artifact.get_string_custom_property(PROPERTY)
     published = artifact.mlmd_artifact.create_time_since_epoch
     if not text:
-        empty = (name for name, path in _paths(artifact.uri) if _is_hollow(path))
+        empty = (name for name, path in paths_of(artifact.uri) if _is_hollow(path))
         return [Damage(name, File(0), File(0)) for name in sorted(empty)]
     return compare(artifact.uri, text, artifact.type_name, published=published, thorough=thorough)
 
@@ -220,7 +220,7 @@ def describe(uri: str, kind: str = "") -> dict[str, File]:
             64 MiB get no digests.
         kind: the artifact's type. Records are counted in ``Examples`` on a disk.
     """
-    paths, remote = dict(_paths(uri)), "://" in uri
+    paths, remote = dict(paths_of(uri)), "://" in uri
     found = {name: File(_size_and_time(path)[0]) for name, path in paths.items()}
     if remote and _total(found) > _READ_REMOTE:
         return found
@@ -270,7 +270,7 @@ def compare(
             return [Damage(FILE, File(0, text), found)]
         text = content.decode()
     expected = {name: File(*values[:3]) for name, values in json.loads(text).items()}
-    paths = dict(_paths(uri))
+    paths = dict(paths_of(uri))
     limit = _READ_REMOTE if "://" in uri else _READ_AGAIN
     reads = thorough or _total(expected) <= limit
 
@@ -322,8 +322,8 @@ def _miscounted(files: Manifest, artifact: metadata_store_pb2.Artifact) -> list[
     return damages
 
 
-def _paths(uri: str) -> Iterator[tuple[str, str]]:
-    """The names of an artifact's files, without its manifest, and their paths."""
+def paths_of(uri: str) -> Iterator[tuple[str, str]]:
+    """Yields the name and the path of each file of an artifact, without its manifest."""
     fileio = _fileio()
     if not fileio.isdir(uri):
         if fileio.exists(uri):

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_metadata
@@ -171,16 +171,17 @@ def producer(store: ml_metadata.MetadataStore, artifact_id: int) -> str:
     return ""
 
 
+def sources(store: ml_metadata.MetadataStore, artifact_ids: Sequence[int]) -> set[int]:
+    """IDs of the artifacts that the executions read which made some artifacts."""
+    events = store.get_events_by_artifact_ids(artifact_ids)
+    makers = sorted({event.execution_id for event in events if _is_output(event)})
+    read = store.get_events_by_execution_ids(makers)
+    return {each.artifact_id for each in read if each.type == metadata_store_pb2.Event.INPUT}
+
+
 def origin(store: ml_metadata.MetadataStore, artifact_id: int, kind: str) -> list[int]:
     """IDs of the artifacts of a type that the execution read which made an artifact."""
-    events = store.get_events_by_artifact_ids([artifact_id])
-    makers = sorted({event.execution_id for event in events if _is_output(event)})
-    read = {
-        event.artifact_id
-        for event in store.get_events_by_execution_ids(makers)
-        if event.type == metadata_store_pb2.Event.INPUT
-    }
-    artifacts = store.get_artifacts_by_id(sorted(read))
+    artifacts = store.get_artifacts_by_id(sorted(sources(store, [artifact_id])))
     return [int(artifact.id) for artifact in artifacts if artifact.type == kind]
 
 

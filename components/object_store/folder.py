@@ -1,7 +1,8 @@
-"""Folders in an object store, for files that a training reads and writes as a whole."""
+"""Folders that machines share, in an object store or on a volume: files as a whole."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -9,7 +10,7 @@ import pathlib
 import posixpath
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tfx.dsl.io.filesystem import NotFoundError
@@ -42,6 +43,11 @@ def patiently(ask: Callable[[], Answer], sleep: Callable[[float], Any] = time.sl
             _log.warning("%s Trying again.", error)
         sleep(pause)
     return ask()
+
+
+def open_folder(path: str) -> StoredFolder | VolumeFolder:
+    """Opens the folder at an address, or at a path of a volume."""
+    return StoredFolder(path) if is_address(path) else VolumeFolder(path)
 
 
 class StoredFolder:
@@ -88,12 +94,7 @@ class StoredFolder:
 
     def upload(self, path: pathlib.Path, name: str) -> None:
         """Uploads a file; readers see all of it or none."""
-
-        def copy() -> None:
-            with path.open("rb") as source, self._files.open(self._of(name), "wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-
-        self._send(copy)
+        self._send(lambda: filesystem.upload(str(path), self._of(name)))
 
     def remove(self, name: str) -> None:
         """Removes a file, if it exists."""
@@ -153,6 +154,58 @@ class StoredFolder:
             self._patiently(send)
         except FileNotFoundError:
             raise NoBucketError(self.address) from None
+
+
+class VolumeFolder:
+    """The operations of :class:`StoredFolder` on a volume that several machines mount."""
+
+    def __init__(self, path: str):
+        self._path = pathlib.Path(path)
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a small file; None: it does not exist."""
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a small file atomically; other machines may write it at the same time."""
+        with writable(self._path):
+            filesystem.write_atomically(str(self._path / name), content)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it exists."""
+        (self._path / name).unlink(missing_ok=True)
+
+    def clear(self, last: str = "") -> None:
+        """Removes all files that it can, and the file ``last`` after the others."""
+        for entry in self._path.glob("*/"):
+            shutil.rmtree(entry, ignore_errors=True)
+        for entry in sorted(self._path.glob("*"), key=lambda entry: entry.name == last):
+            with contextlib.suppress(OSError):
+                entry.unlink()
+        with contextlib.suppress(OSError):
+            self._path.rmdir()
+
+    def folders_with(self, name: str) -> list[str]:
+        """Subfolders that contain a file of this name."""
+        return sorted(file.parent.name for file in self._path.glob(f"*/{name}"))
+
+
+@contextlib.contextmanager
+def writable(folder: pathlib.Path) -> Iterator[None]:
+    """Turns OSErrors of the block into a UserError."""
+    try:
+        yield
+    except OSError as error:  # shutil.Error has neither strerror nor filename
+        why = error.strerror or " ".join(str(error).split())
+        raise UserError(
+            f"kubeflow.job.folder: {error.filename or folder} cannot be written ({why}). The "
+            "volume needs space, and write permission for user 1000 of group 0.",
+            setting="kubeflow.job.folder",
+            file=str(error.filename or folder),
+        ) from error
 
 
 def files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -2,12 +2,14 @@
 
 The environment variables are those of the AWS SDKs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or
 a role, or ~/.aws), and AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for another server than AWS.
-STAGECRAFT_STORE replaces all stores with a folder.
+STAGECRAFT_STORE replaces all stores with a folder. :func:`permanent_uri` gives the address of which
+a folder is a local copy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import functools
 import io
@@ -15,7 +17,8 @@ import os
 import posixpath
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from tfx.dsl.io import filesystem
@@ -292,3 +295,26 @@ class _Raw(io.RawIOBase):
                     self._stream.close()
             finally:
                 super().close()
+
+
+_uris: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
+    "permanent_uris", default=MappingProxyType({})
+)
+
+
+@contextlib.contextmanager
+def copied(uris: Mapping[str, str]) -> Iterator[None]:
+    """Sets the permanent URIs of local copies, by their folders, during the block.
+
+    On Kubeflow, the launcher downloads inputs, and executors see the folders of the copies.
+    """
+    token = _uris.set(uris)
+    try:
+        yield
+    finally:
+        _uris.reset(token)
+
+
+def permanent_uri(folder: str) -> str:
+    """The permanent URI of a copy; the folder itself if it is no copy."""
+    return _uris.get().get(folder, folder)

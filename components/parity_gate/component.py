@@ -8,6 +8,7 @@ from tfx.types import artifact, component_spec
 
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
+from stagecraft.components.interface import channels, parameters
 from stagecraft.components.parity_gate import executor
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
@@ -28,13 +29,11 @@ class ParityGateSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         **training_properties.parameters(),
-        "parity_steps": component_spec.ExecutionParameter(type=int),
-        "parity_batch_size": component_spec.ExecutionParameter(type=int),
-        "parity_timeout_seconds": component_spec.ExecutionParameter(type=float),
-        "compared_split": component_spec.ExecutionParameter(type=str, optional=True),
+        **parameters(parity_steps=int, parity_batch_size=int, parity_timeout_seconds=float),
+        **parameters(optional=True, compared_split=str),
     }
     INPUTS = training_properties.INPUTS
-    OUTPUTS = {"report": component_spec.ChannelParameter(type=ParityReport)}
+    OUTPUTS = channels(report=ParityReport)
 
 
 class ParityGate(base_component.BaseComponent):

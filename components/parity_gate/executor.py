@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow_transform as tft
-from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
@@ -20,6 +19,7 @@ from tfx.utils import io_utils
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.parity_gate import JSON, MARKDOWN
 from stagecraft.schemas import features
@@ -30,8 +30,6 @@ from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import ParityReport, Row
 
 BATCHES = 8  # batches of the split train that the steps repeat
-
-Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):

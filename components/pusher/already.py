@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
 
 import tensorflow as tf
 from google.protobuf import message
@@ -17,6 +16,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts
 
+from stagecraft.components.fingerprints.code_fingerprint import file_digest
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner, versions, warmup
@@ -25,7 +25,6 @@ from stagecraft.components.pusher.versions import Version, entries
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
 _GRAPH = "saved_model.pb"
 _LEFT_OUT = (_GRAPH, "fingerprint.pb")  # the second has a checksum of the first
-_BLOCK = 1 << 20
 
 _TRACED = re.compile(r"\b(__(?:inference|forward|backward)_\w*?)(?:_\d+)+\b")
 """Name of a function, with the numbers that TensorFlow appends."""
@@ -94,13 +93,16 @@ def _same(one: str, other: str) -> bool:
     graphs = [posixpath.join(folder, _GRAPH) for folder in (one, other)]
     if not all(map(fileio.exists, graphs)):
         return False
-    names = sorted(_files(one))
-    known = set(_files(other))
+    # Without the files whose bytes may differ for the same model.
+    names, known = (
+        {name for name, _ in manifest.paths_of(folder)}.difference(_LEFT_OUT)
+        for folder in (one, other)
+    )
     # A version may have extra files at its top level, such as a model card, and warm-up requests.
     more = known.difference(names, (warmup.FILE,))
     if not known.issuperset(names) or any("/" in name for name in more):
         return False
-    pairs = ((posixpath.join(one, name), posixpath.join(other, name)) for name in names)
+    pairs = ((posixpath.join(one, name), posixpath.join(other, name)) for name in sorted(names))
     if not all(_equal(*pair) for pair in pairs):
         return False
     if _equal(*graphs):
@@ -112,22 +114,8 @@ def _same(one: str, other: str) -> bool:
     return ours == theirs
 
 
-def _files(folder: str) -> Iterator[str]:
-    """Paths below a folder, except files whose bytes may differ for the same model."""
-    for parent, _, names in fileio.walk(folder):
-        below = str(parent)[len(folder) :].strip("/")
-        for name in names:
-            path = posixpath.join(below, name)
-            if path not in _LEFT_OUT:
-                yield path
-
-
 def _equal(one: str, other: str) -> bool:
-    with fileio.open(one, "rb") as ours, fileio.open(other, "rb") as theirs:
-        while block := ours.read(_BLOCK):
-            if block != theirs.read(_BLOCK):
-                return False
-        return not theirs.read(1)
+    return file_digest(one) == file_digest(other)
 
 
 def _canonical(path: str) -> list[str]:

@@ -11,10 +11,10 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts, standard_component_specs
-from tfx.types.component_spec import ChannelParameter
 from tfx.utils import json_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.interface import channels
 from stagecraft.components.pusher import executor
 from stagecraft.schemas.features import EVAL
 
@@ -24,7 +24,7 @@ class PusherSpec(standard_component_specs.PusherSpec):
 
     INPUTS = {
         **standard_component_specs.PusherSpec.INPUTS,
-        executor.EXAMPLES: ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        **channels(optional=True, **{executor.EXAMPLES: standard_artifacts.Examples}),
     }
 
 

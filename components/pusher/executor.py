@@ -1,12 +1,17 @@
-"""TFX's Pusher, with atomic versions."""
+"""TFX's Pusher, with atomic versions, of which it keeps a number."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import posixpath
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
 from tfx import types
 from tfx.components.pusher import executor
 from tfx.dsl.io import fileio
@@ -15,11 +20,11 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
-from stagecraft.components.pusher import already, owner, retention, warmup
+from stagecraft.components.object_store import filesystem
+from stagecraft.components.pusher import already, owner, rollback, versions, warmup
 from stagecraft.components.pusher.versions import check_copy, explained, write_version
-
-Artifacts = dict[str, list[types.Artifact]]
 
 EXAMPLES = standard_component_specs.EXAMPLES_KEY
 
@@ -84,7 +89,7 @@ class Executor(executor.Executor):
             version = write_version(model, folder, pushed_by, files, more)
         self._MarkPushed(pushed, version.path, str(version.number))
         if config.get(KEEP):
-            removed = retention.prune(folder, config[KEEP], pushed_by)
+            removed = prune(folder, config[KEEP], pushed_by)
             pushed.set_string_custom_property(REMOVED, json.dumps(removed))
             _log.info("%s: removed versions: %s", folder, removed)
 
@@ -111,3 +116,63 @@ def _folder(push_destination: str) -> str:
             suggestion="filesystem.base_directory",
         )
     return str(destination.filesystem.base_directory)
+
+
+def prune(folder: str, keep: int, pushed_by: owner.Owner | None) -> list[int]:
+    """Removes all but the newest versions that a pipeline pushed; returns the removed ones.
+
+    These stay, although they may not be among the newest: the model that a new one is compared
+    with, which is the last one that a run pushed before the newest; and each version that a user
+    rolled back to. Versions of other pipelines and programs stay, too, and do not count.
+
+    A version disappears at once: on a disk by a rename, in an object store by its
+    ``saved_model.pb``. One that cannot be removed stays, with a warning in the log.
+
+    Args:
+        folder: of versions: a path, or an address of an object store.
+        keep: number of versions, at least 1.
+        pushed_by: the pipeline, as :func:`versions.write_version` writes it.
+    """
+    own = [
+        number
+        for number in versions.numbers(folder)
+        if _pushed_by(posixpath.join(folder, str(number)), pushed_by)
+    ]
+    # The last two that runs pushed: the newest model, and the one that it was compared with.
+    trained = [number for number in own if rollback.of(folder, number) is None]
+    staying = {*own[:keep], *trained[:2], *(set(own) - set(trained))}
+    removed = []
+    for number in sorted(set(own) - staying):
+        try:
+            _remove_version(folder, number)
+        except (OSError, tf.errors.OpError) as error:
+            _log.warning("%s: version %d cannot be removed: %s", folder, number, error)
+        else:
+            removed.append(number)
+    return removed
+
+
+def _pushed_by(version: str, pushed_by: owner.Owner | None) -> bool:
+    if filesystem.read(posixpath.join(version, manifest.FILE)) is None:
+        return False
+    text = filesystem.read(posixpath.join(version, owner.FILE))
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        return False
+    known: Mapping[str, str] | None = None if pushed_by is None else dict(pushed_by)
+    return bool(found == known)
+
+
+def _remove_version(folder: str, number: int) -> None:
+    version = posixpath.join(folder, str(number))
+    if "://" not in folder:
+        # A name that the Pusher removes later, if this process dies.
+        aside = os.path.join(folder, versions.TEMPORARY + uuid.uuid4().hex)
+        os.rename(version, aside)
+        fileio.rmtree(aside)
+        return
+    for name in versions.main_files(version):
+        fileio.remove(posixpath.join(version, name))
+    with contextlib.suppress(NotADirectoryError):  # another push removed the rest
+        fileio.rmtree(version)

@@ -25,7 +25,8 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.example_gen import spans
 from stagecraft.components.metadata import manifest, run_metadata
 from stagecraft.components.metadata.run_metadata import RunMetadata
-from stagecraft.components.object_store import permanent_uris
+from stagecraft.components.object_store import filesystem
+from stagecraft.components.object_store.location import permanent_uri
 from stagecraft.components.parity_gate import JSON as PARITY
 from stagecraft.components.report import data_summary, earlier_models, images
 from stagecraft.components.report.images import Pixels
@@ -81,15 +82,15 @@ def collect(
         metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step on
             Kubeflow cannot reach its store.
     """
-    schema = artifacts.get("schema")
+    schema, model = artifacts.get("schema"), artifacts.get("model")
     model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
-    trained = read_training(model_run, artifacts.get("model")) if model_run else None
-    task = _task(settings, trained)
+    trained = read_training(model_run, model) if model_run else None
+    tree = yaml.safe_load(settings) or {}
+    task = _task(tree, trained)
     names: tuple[str, ...] = ()
     schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
     if schema_path and task and task.class_label is not None:
         names = tuple(map(visible, schema_reader.class_names(schema_path)))
-    model = artifacts.get("model")
     found = _asset(path_utils.serving_model_path(model.uri), CLASSES) if model else None
     found = tuple(map(visible, found or ()))
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
@@ -98,7 +99,7 @@ def collect(
     sections = task.report_sections if task else ()
     data, pixels, files = data_summary.read(artifacts, names, trained, ids, sections, picture)
     if data and trained:
-        data = dataclasses.replace(data, window=_window(settings, trained, artifacts))
+        data = dataclasses.replace(data, window=_window(tree, trained, artifacts))
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -139,30 +140,28 @@ def read_training(model_run: Artifact, model: Artifact | None) -> Training | Non
         return None
     points = _text(model_run.uri, curve.FILE_NAME)
     spans = _text(model_run.uri, timeline.DATA)
+    saved_model = path_utils.serving_model_path(model.uri) if model else None
     return Training(
         record=parsed,
         curve=curve.read(points) if points else [],
         timeline=json.loads(spans) if spans else None,
-        parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
-        samples=_asset(path_utils.serving_model_path(model.uri), SAMPLES) or {} if model else {},
+        parameters=_parameters(saved_model) if saved_model else None,
+        samples=(_asset(saved_model, SAMPLES) or {}) if saved_model else {},
     )
 
 
 def _text(folder: str, name: str) -> str | None:
-    path = os.path.join(folder, name)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path) as file:
-        return str(file.read())
+    content = filesystem.read(os.path.join(folder, name))
+    return None if content is None else content.decode()
 
 
-def _task(settings: str, trained: Training | None) -> Task | None:
+def _task(settings: Mapping[str, Any], trained: Training | None) -> Task | None:
     """The task of the run; None if this machine has no such task any more."""
     if trained is not None:
         flat = trained.record["settings"].items()
         chosen = {n.removeprefix("task_"): v for n, v in flat if n.startswith("task_")}
     else:
-        chosen = (yaml.safe_load(settings) or {}).get("task") or {} if settings else {}
+        chosen = settings.get("task") or {}
     try:
         return TaskSettings.model_validate(chosen).found
     except (UserError, ValidationError):
@@ -200,22 +199,11 @@ def _quality(
     if evaluation is None:
         return None
     return Quality(
-        metrics=evaluation.metrics,
-        changes=evaluation.changes,
-        confusion=evaluation.confusion,
+        **vars(evaluation),
         classes=_classes(evaluation.confusion, names),
-        calibration=evaluation.calibration,
-        mistakes=evaluation.mistakes,
         images={example_id: images.png(image) for example_id, image in pixels.items()},
         files=files,
-        thresholds=evaluation.thresholds,
-        failures=evaluation.failures,
         blessed=blessing is not None and blessing.get_int_custom_property("blessed") == 1,
-        monitor=evaluation.monitor,
-        slices=evaluation.slices,
-        sampled=evaluation.sampled,
-        comparison=evaluation.comparison,
-        at_thresholds=evaluation.at_thresholds,
     )
 
 
@@ -233,7 +221,7 @@ def _classes(confusion: list[list[int]], names: tuple[str, ...]) -> list[ClassMe
 
 
 def _item(role: str, artifact: Artifact) -> LineageItem:
-    address = permanent_uris.permanent_uri(artifact.uri)
+    address = permanent_uri(artifact.uri)
     names = sorted(set(artifact.mlmd_artifact.custom_properties) - _HIDDEN)
     values = {name: artifact.get_custom_property(name) for name in names}
     return LineageItem(
@@ -257,9 +245,11 @@ def _shown(value: str | int | float) -> str:
     return secrets.redact(str(value))
 
 
-def _window(settings: str, trained: Training, artifacts: Mapping[str, Artifact]) -> str:
+def _window(
+    settings: Mapping[str, Any], trained: Training, artifacts: Mapping[str, Artifact]
+) -> str:
     """The spans that the model is trained on, if the settings have a window of several."""
-    size = (((yaml.safe_load(settings) or {}) if settings else {}).get("data") or {}).get("window")
+    size = (settings.get("data") or {}).get("window")
     read = trained.record.get("spans")
     if not size or not read:
         return ""

@@ -8,33 +8,22 @@ from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.common import secrets
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.components.interface import channels, parameters
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts, executor
-
-
-def _channels(
-    optional: bool = False, **kinds: type[types.Artifact]
-) -> dict[str, component_spec.ChannelParameter]:
-    return {
-        role: component_spec.ChannelParameter(type=kind, optional=optional)
-        for role, kind in kinds.items()
-    }
 
 
 class TrainingReportSpec(component_spec.ComponentSpec):
     """Interface of TrainingReport."""
 
-    PARAMETERS = {
-        name: component_spec.ExecutionParameter(type=str)
-        for name in ("pipeline_name", "settings", "metadata_db", "code_fingerprint")
-    }
-    INPUTS = _channels(
+    PARAMETERS = parameters(pipeline_name=str, settings=str, metadata_db=str, code_fingerprint=str)
+    INPUTS = channels(
         examples=standard_artifacts.Examples,
         schema=standard_artifacts.Schema,
         model=standard_artifacts.Model,
         model_run=standard_artifacts.ModelRun,
         evaluation=standard_artifacts.ModelEvaluation,
-    ) | _channels(
+    ) | channels(
         optional=True,
         blessing=standard_artifacts.ModelBlessing,
         pushed_model=standard_artifacts.PushedModel,
@@ -43,7 +32,7 @@ class TrainingReportSpec(component_spec.ComponentSpec):
         transform_graph=standard_artifacts.TransformGraph,
         parity=ParityReport,
     )
-    OUTPUTS = _channels(
+    OUTPUTS = channels(
         report=artifacts.HTML,
         summary=artifacts.Markdown,
         metrics=artifacts.Metrics,

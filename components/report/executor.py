@@ -7,18 +7,16 @@ import os
 import posixpath
 from typing import Any
 
-from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import model_card
-
-Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):

@@ -14,11 +14,7 @@ from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     BETTER_THAN_CONSTANT,
     EXAMPLE_COUNT,
-    Bounds,
-    CalibrationBin,
-    Confusions,
-    Mistake,
-    Slice,
+    Evaluation,
 )
 from stagecraft.components.metadata.run_metadata import ComponentRun
 from stagecraft.trainer_module.data.tasks.task import Task
@@ -48,30 +44,15 @@ class ClassMetrics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Quality:
-    """The Evaluator's results on the eval split."""
+class Quality(Evaluation):
+    """The Evaluator's results, and what a report shows with them."""
 
-    metrics: dict[str, float]
-    changes: dict[str, float]  # metrics minus those of the last blessed model; empty without one
-    confusion: list[list[int]]  # ``[actual][predicted]``
     classes: list[ClassMetrics]
-    calibration: list[CalibrationBin]
-    mistakes: list[Mistake]
     images: dict[int, bytes]
     """PNG images of the mistakes by example id, as far as the examples still exist."""
     files: Mapping[int, str] = dataclasses.field(default_factory=dict)
     """The files of those images, by example id, if the examples have names."""
-    thresholds: dict[str, Bounds]  # by metric
-    failures: list[str]  # why the model is not blessed, a sentence each
     blessed: bool
-    monitor: str = ACCURACY  # the metric that people look at first
-    slices: Sequence[Slice] = ()
-    sampled: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
-    """Numbers of some examples, by name: see ``Task.sampled``."""
-    comparison: str = ""
-    """By how much the model is better than a constant, or is not; empty: it was not compared."""
-    at_thresholds: Sequence[Confusions] = ()
-    """Of a binary task, by threshold."""
 
     @property
     def is_weighted(self) -> bool:

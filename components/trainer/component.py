@@ -17,6 +17,7 @@ from tfx.types import component_spec, standard_artifacts
 from stagecraft.common.errors import SettingError
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
+from stagecraft.components.interface import channels, parameters
 from stagecraft.components.trainer.executor import (
     BASE_MODEL,
     DEFAULT_SPLITS,
@@ -34,21 +35,17 @@ class TrainerSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         **training_properties.parameters(),
-        "run_fn": component_spec.ExecutionParameter(type=str),
-        "checkpoint_root": component_spec.ExecutionParameter(type=str),
-        "splits": component_spec.ExecutionParameter(type=str, optional=True),
+        **parameters(run_fn=str, checkpoint_root=str),
+        **parameters(optional=True, splits=str),
     }
-    INPUTS = {
-        **training_properties.INPUTS,
-        HYPERPARAMETERS: component_spec.ChannelParameter(
-            type=standard_artifacts.HyperParameters, optional=True
-        ),
-        BASE_MODEL: component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
-    }
-    OUTPUTS = {
-        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
-        "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
-    }
+    INPUTS = training_properties.INPUTS | channels(
+        optional=True,
+        **{
+            HYPERPARAMETERS: standard_artifacts.HyperParameters,
+            BASE_MODEL: standard_artifacts.Model,
+        },
+    )
+    OUTPUTS = channels(model=standard_artifacts.Model, model_run=standard_artifacts.ModelRun)
 
 
 class Trainer(base_component.BaseComponent):

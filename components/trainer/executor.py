@@ -29,8 +29,9 @@ from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR
 from stagecraft.components.example_gen import spans
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
+from stagecraft.components.interface import Artifacts
 from stagecraft.components.metadata import manifest, outputs, run_metadata
-from stagecraft.components.object_store.permanent_uris import permanent_uri
+from stagecraft.components.object_store.location import permanent_uri
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.input_data import WEIGHTS
 from stagecraft.trainer_module.data.tasks.task import Task
@@ -40,8 +41,6 @@ from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings, hyperparameters
 from stagecraft.trainer_module.training import record
-
-Artifacts = dict[str, list[types.Artifact]]
 
 _log = logging.getLogger(__name__)
 

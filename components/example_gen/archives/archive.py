@@ -23,7 +23,6 @@ from stagecraft.components.example_gen.archives.layouts import (
     place,
 )
 
-Progress = Callable[[int, int], None]  # called with the bytes done and the total bytes
 _LONGEST_NAME = 255  # bytes: NAME_MAX of Linux
 _SHOWN = 10  # names of files in a message
 _GZIP = b"\x1f\x8b"  # first bytes of a gzip file: RFC 1952, 2.3.1
@@ -58,7 +57,7 @@ class _File(NamedTuple):
 
 
 def read(
-    source: str, dataset: str, progress: Progress = lambda done, total: None
+    source: str, dataset: str, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Iterator[Block]:
     """Yields every record of a data set, checked; memory does not grow with the data.
 
@@ -68,6 +67,7 @@ def read(
     Args:
       source: path of a ``.tar.gz`` or of a folder.
       dataset: key of ``features.DATASETS``.
+      progress: called with the bytes done and the total bytes.
 
     Raises:
       UserError: the source is damaged, unsafe, incomplete or another data set. The error names the

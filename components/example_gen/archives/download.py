@@ -16,7 +16,7 @@ import requests
 import urllib3
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.example_gen.archives.progress import Progress
+from stagecraft.components.example_gen.content import LoggedProgress
 
 _LOG = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def _receive(url: str, part: pathlib.Path) -> None:
             if status == 206:
                 part.unlink()
                 raise EOFError("the server sent a wrong range")
-        progress = Progress("download", "bytes")
+        progress = LoggedProgress("download", "bytes")
         with open(part, "ab" if have else "wb") as file:
             for chunk in response.raw.stream(_CHUNK, decode_content=False):
                 file.write(chunk)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -54,13 +55,9 @@ def _rows(path: str) -> Iterator[tf.train.Example]:
     with columns.opened(path) as stream:
         reader = _reader(stream, path)
         schema = avro_schema(reader.writer_schema, path)
-        for rows in _chunks(_records(reader, path)):
-            arrays = [pa.array([row[name] for row in rows], kind) for name, kind in _typed(schema)]
-            yield from columns.examples(pa.RecordBatch.from_arrays(arrays, schema.names), path)
-
-
-def _typed(schema: pa.Schema) -> Iterable[tuple[str, pa.DataType]]:
-    return zip(schema.names, schema.types, strict=True)
+        records = _records(reader, path)
+        while rows := list(itertools.islice(records, columns.ROWS)):
+            yield from columns.examples(pa.RecordBatch.from_pylist(rows, schema), path)
 
 
 def _reader(stream: Any, path: str) -> Any:
@@ -75,17 +72,6 @@ def _records(reader: Any, path: str) -> Iterator[Mapping[str, Any]]:
         yield from reader
     except (ValueError, EOFError, IndexError, UnicodeDecodeError) as error:
         raise columns.unreadable(path, "Avro") from error
-
-
-def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    chunk: list[Any] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == columns.ROWS:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 _AVRO_TYPES = {

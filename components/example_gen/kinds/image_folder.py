@@ -6,8 +6,9 @@ from typing import Any
 
 from tfx.dsl.components.base import executor_spec
 
-from stagecraft.components.example_gen import base, driver, executor, spans
+from stagecraft.components.example_gen import component, driver, executor, spans
 from stagecraft.components.example_gen.kinds import folders
+from stagecraft.components.interface import parameters
 
 
 class Driver(driver.Driver):
@@ -22,13 +23,13 @@ class Executor(executor.Executor):
     resolve = staticmethod(folders.resolve)
 
 
-class ImageFolderExampleGenSpec(base.SourceSpec):
+class ImageFolderExampleGenSpec(component.SourceSpec):
     """Interface of ImageFolderExampleGen."""
 
-    PARAMETERS = base.parameters(corrupt_images=str)
+    PARAMETERS = component.SourceSpec.PARAMETERS | parameters(corrupt_images=str)
 
 
-class ImageFolderExampleGen(base.SourceExampleGen):
+class ImageFolderExampleGen(component.SourceExampleGen):
     """Reads ``FOLDER/CLASS/NAME.png`` (or JPEG, BMP, GIF); the images stay encoded.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen

@@ -14,11 +14,11 @@ from PIL import Image
 from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError
-from stagecraft.components.example_gen import base, content, driver, executor, source, spans
+from stagecraft.components.example_gen import component, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import sample
-from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.example_gen.kinds import folders, image_files
 from stagecraft.components.example_gen.kinds.image_files import RefusedError, checked, opened, read
+from stagecraft.components.interface import parameters
 from stagecraft.schemas import features
 
 _MASK_FORMATS = ("PNG", "BMP", "GIF")
@@ -35,7 +35,7 @@ class Source(image_files.Source):
         """Pictures and masks."""
         return [name for pair in folders.pairs(self.path) for name in (*pair.images, *pair.masks)]
 
-    def content(self, folder: str, progress: Progress) -> content.Content:
+    def content(self, folder: str, progress: content.Progress) -> content.Content:
         """The files stay where they are."""
         found = folders.pairs(self.path)
         return MaskedFiles(self.path, tuple(p.name for p in found), found, self.num_classes)
@@ -109,7 +109,7 @@ class Sample(content.Source):
         """SHA-256 of the sizes; the code is in the cache key anyway."""
         return hashlib.sha256(f"masks {self.train} {self.test}".encode()).hexdigest()
 
-    def content(self, folder: str, progress: Progress) -> content.Content:
+    def content(self, folder: str, progress: content.Progress) -> content.Content:
         """Stages the drawings."""
         return content.stage(self._examples(), folder, self.test)
 
@@ -154,15 +154,15 @@ class Executor(executor.Executor):
     resolve = staticmethod(resolve)
 
 
-class MaskExampleGenSpec(base.SourceSpec):
+class MaskExampleGenSpec(component.SourceSpec):
     """Interface of MaskExampleGen."""
 
-    PARAMETERS = base.parameters(
+    PARAMETERS = component.SourceSpec.PARAMETERS | parameters(
         sample_train=int, sample_test=int, num_classes=int, corrupt_images=str
     )
 
 
-class MaskExampleGen(base.SourceExampleGen):
+class MaskExampleGen(component.SourceExampleGen):
     """Reads ``FOLDER/images/NAME.jpg`` with ``FOLDER/masks/NAME.png``, or draws shapes.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import posixpath
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,10 +16,9 @@ from tfx.dsl.components.base import executor_spec
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import plain
-from stagecraft.components.example_gen import base, content, driver, executor, source, spans
+from stagecraft.components.example_gen import component, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files
-from stagecraft.components.example_gen.archives.archive import Progress
-from stagecraft.components.example_gen.kinds import sentences
+from stagecraft.components.interface import parameters
 from stagecraft.schemas import features
 
 SUFFIX = ".txt"
@@ -47,9 +47,9 @@ class Source(content.Source):
         with source.readable(self.path):
             return source.sha256_of(self.path, self.names)
 
-    def content(self, folder: str, progress: Progress) -> content.Content:
+    def content(self, folder: str, progress: content.Progress) -> content.Content:
         """Stages the windows."""
-        lines = (f"{line}\n" for line in sentences.text())
+        lines = (f"{line}\n" for line in sentences())
         texts = map(self._read, self.names) if self.names else [lines]
         windows: Iterator[str] = itertools.chain.from_iterable(
             _windows(text, self.window, self.unit) for text in texts
@@ -161,6 +161,61 @@ def _text_files(path: str) -> tuple[str, tuple[str, ...]]:
     return path, names
 
 
+_NAMES = {"she": ("anna", "mira", "lena"), "he": ("otto", "paul", "emil")}
+_NOUNS = ("cat", "dog", "bird", "horse", "child", "king", "ship", "tree")
+_ADJECTIVES = ("small", "old", "red", "quiet", "young", "tired")
+_PLACES = ("near the river", "in the house", "under the bridge", "behind the hill")
+_VERBS = ("sees", "likes", "follows", "finds", "knows", "waits for")
+_SEED = 11
+
+
+def sentences(seed: int = _SEED) -> Iterator[str]:
+    """Yields sentences of a grammar without end, for a first run; the same for the same seed.
+
+    Subject and verb agree in number across the words between them, quotes close, and a pronoun has
+    the gender of the name before it. So there is something to learn at each distance.
+    """
+    draw = random.Random(seed)
+    while True:
+        yield f"{draw.choice((_plain, _told, _named))(draw)}."
+
+
+def _plural(noun: str) -> str:
+    return {"child": "children"}.get(noun, f"{noun}s")
+
+
+def _phrase(draw: random.Random) -> tuple[str, bool]:
+    """A noun with its attributes, and whether it is plural."""
+    many, noun = draw.random() < 0.5, draw.choice(_NOUNS)
+    words = ["the", *draw.sample(_ADJECTIVES, draw.choice((0, 0, 1, 2)))]
+    words.append(_plural(noun) if many else noun)
+    if draw.random() < 0.3:
+        words.append(draw.choice(_PLACES))
+    return " ".join(words), many
+
+
+def _verb(draw: random.Random, many: bool) -> str:
+    first, *rest = draw.choice(_VERBS).split()
+    return " ".join([first.removesuffix("s") if many else first, *rest])
+
+
+def _plain(draw: random.Random) -> str:
+    subject, many = _phrase(draw)
+    return f"{subject} {_verb(draw, many)} {_phrase(draw)[0]}"
+
+
+def _told(draw: random.Random) -> str:
+    name = draw.choice(_NAMES["she"] + _NAMES["he"])
+    return f'{name} says "{_plain(draw)}"'
+
+
+def _named(draw: random.Random) -> str:
+    pronoun = draw.choice(tuple(_NAMES))
+    name = draw.choice(_NAMES[pronoun])
+    first, second = _phrase(draw)[0], _phrase(draw)[0]
+    return f"{name} {_verb(draw, False)} {first} and {pronoun} {_verb(draw, False)} {second}"
+
+
 class Driver(driver.Driver):
     """See the base class."""
 
@@ -173,13 +228,15 @@ class Executor(executor.Executor):
     resolve = staticmethod(resolve)
 
 
-class TextExampleGenSpec(base.SourceSpec):
+class TextExampleGenSpec(component.SourceSpec):
     """Interface of TextExampleGen."""
 
-    PARAMETERS = base.parameters(window=int, unit=str, sample_train=int, sample_test=int)
+    PARAMETERS = component.SourceSpec.PARAMETERS | parameters(
+        window=int, unit=str, sample_train=int, sample_test=int
+    )
 
 
-class TextExampleGen(base.SourceExampleGen):
+class TextExampleGen(component.SourceExampleGen):
     """Cuts text into windows of one length.
 
     The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen

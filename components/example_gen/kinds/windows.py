@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pyarrow.parquet
 import tensorflow as tf
-from google.protobuf import any_pb2, json_format, wrappers_pb2
+from google.protobuf import json_format, wrappers_pb2
 from tfx.components.example_gen import utils
 from tfx.components.example_gen.base_example_gen_executor import BaseExampleGenExecutor
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -26,6 +26,7 @@ from tfx.types import standard_component_specs as specs
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen.kinds import avro, checked_csv, columns, csv_rows, parquet
 from stagecraft.components.example_gen.kinds.columns import ARGUMENTS
+from stagecraft.components.example_gen.sample import custom_config
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 
 _KINDS = {"int64_list": None, "float_list": math.nan, "bytes_list": b""}
@@ -151,15 +152,13 @@ class WindowExampleGen(FileBasedExampleGen):
             raise SettingError(f"{ARGUMENTS}.last", last, "is not a list", f"[{last}]")
         parts = list(series), time_format, list(last)
         given = _Windows(time, label, length, horizon, stride, *parts)
-        packed = any_pb2.Any()
         text = json.dumps([given._asdict(), code_fingerprint(__name__)], sort_keys=True)
-        packed.Pack(wrappers_pb2.StringValue(value=text))
         super().__init__(
             input_base=input_base,
             input_config=input_config,
             output_config=output_config,
             range_config=range_config,
-            custom_config=example_gen_pb2.CustomConfig(custom_config=packed),
+            custom_config=custom_config(text),
             custom_executor_spec=BeamExecutorSpec(WindowExecutor),
         )
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kubernetes
-from kubernetes.utils.quantity import parse_quantity
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 
 Json = dict[str, Any]
-
-__all__ = ["CheckResult", "Json", "Reader", "as_allowed", "parse_quantity"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,18 +10,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
+from stagecraft.components.kubernetes.job_folder import heartbeat
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.settings import ClusterSettings, Volume
-from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
+from stagecraft.components.object_store.folder import (
+    StoredFolder,
+    files,
+    is_address,
+    open_folder,
+    patiently,
+    writable,
+)
 from stagecraft.components.object_store.leases import open_lease
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.processes.training_task import TrainingTask
@@ -54,7 +62,7 @@ class UnsharedFolderError(SettingError):
 
 def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
     """Checks that the job's pods reach a folder."""
-    if is_address(path) or any(shared_folder.is_below(path, each.path) for each in volumes):
+    if is_address(path) or any(_is_below(path, each.path) for each in volumes):
         return
     name = "jobs" if setting == "kubeflow.job.folder" else setting.rpartition(".")[2]
     example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
@@ -94,7 +102,7 @@ def shared(
         artifact: f"inputs/{key}-{index}"
         for key, artifacts in inputs.items()
         for index, artifact in enumerate(artifacts)
-        if not any(shared_folder.is_below(artifact.uri, each.path) for each in volumes)
+        if not any(_is_below(artifact.uri, each.path) for each in volumes)
     }
     output_names = {
         artifact: f"outputs/{key}-{index}"
@@ -102,7 +110,7 @@ def shared(
         for index, artifact in enumerate(artifacts)
     }
     sources = {name: artifact.uri for artifact, name in input_names.items()}
-    done = shared_folder.at(folder)
+    done = open_folder(folder)
     try:
         with contextlib.ExitStack() as stack:
             # First: _sweep keeps a folder without a heartbeat.
@@ -112,8 +120,8 @@ def shared(
                 _upload(sources, local, StoredFolder(folder))
             else:
                 local = pathlib.Path(folder)
-                shared_folder.copy_once(sources, local)
-            with shared_folder.writable(local):
+                _copy_once(sources, local)
+            with writable(local):
                 for name in output_names.values():
                     (local / name).mkdir(parents=True, exist_ok=True)
             names = input_names | output_names
@@ -136,6 +144,23 @@ def fetch_outputs(job_folder: JobFolder) -> None:
         StoredFolder(job_folder["folder"]).download_all("outputs", outputs)
 
 
+def _is_below(path: str, folder: str) -> bool:
+    """Whether a path is the folder, or below it."""
+    return pathlib.PurePath(os.path.normpath(path)).is_relative_to(folder)
+
+
+def _copy_once(sources: Mapping[str, str], folder: pathlib.Path) -> None:
+    """Copies sources, by name in ``folder``, to a volume, unless an earlier attempt has done so."""
+    with writable(folder):
+        for name, source in sources.items():
+            target = folder / name
+            if not target.exists():
+                unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                shutil.copytree(source, unfinished)
+                unfinished.rename(target)
+
+
 def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) -> None:
     for name, source in sources.items():
         (local / name).parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +172,7 @@ def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) 
 
 
 def _sweep(folder: str, seconds: float) -> None:
-    for name in shared_folder.at(folder).folders_with(heartbeat.NAME):
+    for name in open_folder(folder).folders_with(heartbeat.NAME):
         if not _JOB.fullmatch(name):
             continue
         abandoned = f"{folder.rstrip('/')}/{name}"
@@ -156,7 +181,7 @@ def _sweep(folder: str, seconds: float) -> None:
             if heartbeat.seconds_left(abandoned) > -seconds:
                 continue
             _log.info("%s: removing the folder of a failed job", abandoned)
-            shared_folder.at(abandoned).clear(last=heartbeat.NAME)
+            open_folder(abandoned).clear(last=heartbeat.NAME)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from stagecraft.components.kubernetes.job_folder import shared_folder
+from stagecraft.components.object_store.folder import open_folder
 
 NAME = "lease.json"
 
@@ -34,12 +34,12 @@ def path(folder: str) -> str:
 def renew(folder: str, seconds: float) -> None:
     """Lets the pods run for so many seconds from now."""
     text = json.dumps({"until": time.time() + seconds})
-    shared_folder.at(folder).write(NAME, text.encode())
+    open_folder(folder).write(NAME, text.encode())
 
 
 def seconds_left(folder: str) -> float:
     """Seconds that the pods may run; negative when they must end."""
-    content = shared_folder.at(folder).read(NAME)
+    content = open_folder(folder).read(NAME)
     if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path(folder))
     return float(json.loads(content)["until"]) - time.time()

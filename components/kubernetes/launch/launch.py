@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.kubernetes.api import connection
-from stagecraft.components.kubernetes.job_folder import shared_folder
 from stagecraft.components.kubernetes.job_folder.exchange import (
     TASK,
     JobFolder,
@@ -26,7 +25,7 @@ from stagecraft.components.kubernetes.jobs.settings import (
 )
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
-from stagecraft.components.object_store.folder import is_address
+from stagecraft.components.object_store.folder import is_address, open_folder
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.processes.training_task import TrainingTask
@@ -73,7 +72,7 @@ def run(task: TrainingTask, parallel: ParallelSettings, job_folder: JobFolder) -
     kind: ClusterJob = CLUSTER_JOBS.get(cluster.job.kind)
     client = connection.connect()
     _check_version(client, kind, wanted)
-    shared = shared_folder.at(folder)
+    shared = open_folder(folder)
     checkpoint_leases = leases.leases_for(
         client,
         namespace,

@@ -1,4 +1,4 @@
-"""Charts of a training: curves, calibration, and the timeline of a step by stage.
+"""Charts of a training and its model: curves, calibration, residuals, the timeline of a step.
 
 Matplotlib draws them as SVG that follows the page's colours, light and dark. Figures use
 placeholder colours (:class:`Ink`), which :func:`inline` replaces by CSS variables.
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,6 +31,8 @@ _SVG = "http://www.w3.org/2000/svg"
 
 SIZE = (5.2, 3.1)
 """Inches, of 72 units. At 360 pixels, a phone shows text of 12 units with 10 pixels."""
+
+_DASHED = (0, (4, 3))
 
 _WIDTH = 15.0  # inches, of a timeline
 
@@ -152,13 +155,18 @@ def curves(training: Training, noun: str = "images") -> list[Chart]:
         ]
 
 
-def _axes() -> tuple[Figure, Axes]:
-    """A chart by step."""
+def _axes(xlabel: str, ylabel: str = "") -> tuple[Figure, Axes]:
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
-    axes.grid(axis="x", visible=False)
     axes.tick_params(length=0)
-    axes.set_xlabel("step")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    return figure, axes
+
+
+def _axes_by_step() -> tuple[Figure, Axes]:
+    figure, axes = _axes("step")
+    axes.grid(axis="x", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     return figure, axes
@@ -171,7 +179,7 @@ def _curve(
     evaluations: Sequence[dict[str, float]],
     best: dict[str, float] | None,
 ) -> Chart:
-    figure, axes = _axes()
+    figure, axes = _axes_by_step()
     steps, values = [p.step for p in points], [p.flat()[name] for p in points]
     axes.plot(steps, values, color=Ink.BLUE, label="train", gid=f"{name}-train", alpha=0.9)
     alt = f"train {_shown(values[0])} to {_shown(values[-1])}"
@@ -215,7 +223,7 @@ def by_span(name: str, values: Sequence[tuple[str, float]]) -> Chart:
     known = [(place, value) for place, (_, value) in enumerate(values) if math.isfinite(value)]
     places, shown = [place for place, _ in known], [value for _, value in known]
     with matplotlib.rc_context(STYLE):
-        figure, axes = _axes()
+        figure, axes = _axes_by_step()
         axes.set_xlabel("span")
         axes.plot(places, shown, "o-", color=Ink.BLUE, markersize=5)
         label = FuncFormatter(
@@ -247,7 +255,7 @@ def _shown(value: float) -> str:
 
 
 def _learning_rate(points: Sequence[Point]) -> Chart:
-    figure, axes = _axes()
+    figure, axes = _axes_by_step()
     rates = [p.learning_rate for p in points]
     axes.plot([p.step for p in points], rates, color=Ink.VIOLET)
     axes.set_ylim(bottom=0)
@@ -258,11 +266,11 @@ def _learning_rate(points: Sequence[Point]) -> Chart:
 
 
 def _speed(points: Sequence[Point], mean: float, noun: str) -> Chart:
-    figure, axes = _axes()
+    figure, axes = _axes_by_step()
     speeds = [p.images_per_second for p in points]
     axes.plot([p.step for p in points], speeds, color=Ink.GREEN)
-    dashed = (0, (4, 3))
-    axes.axhline(mean, color=Ink.MUTED, linewidth=1.2, linestyle=dashed, label=f"mean {mean:,.0f}")
+    label = f"mean {mean:,.0f}"
+    axes.axhline(mean, color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED, label=label)
     figure.legend(loc="outside upper right", labelcolor=Ink.MUTED, borderaxespad=0)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -287,7 +295,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
                 f"{each.examples:,} predictions, mean confidence {each.confidence:.0%}, "
                 f"accuracy {each.accuracy:.0%}"
             )
-        axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED)
         axes.set_ylabel("accuracy")
         below.set_ylabel("predictions")
         below.set_xlabel("confidence")
@@ -302,6 +310,106 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
         ece = "" if error is None else f"; expected calibration error {error:.1%}"
         alt = f"Accuracy by confidence{ece}."
         return Chart("Calibration", inline(figure, "calibration", alt, tips))
+
+
+_RESIDUAL_BINS = 30
+_POINTS = 500  # of the scatter plot; more would make the page large
+
+
+def residuals(predicted: np.ndarray, actual: np.ndarray) -> list[Chart]:
+    """The histogram of a regression's errors, and predicted against actual values."""
+    with matplotlib.rc_context(STYLE):
+        return [_residuals(predicted - actual), _scatter(predicted, actual)]
+
+
+def _residuals(residuals: np.ndarray) -> Chart:
+    figure, axes = _axes("predicted − actual")
+    counts, edges = np.histogram(residuals, _RESIDUAL_BINS)
+    tips = {}
+    for number, count in enumerate(counts):
+        gid = f"residual-{number}"
+        low, high = edges[number : number + 2]
+        axes.bar(low, count, high - low, align="edge", color=Ink.BLUE, gid=gid)
+        tips[gid] = f"{count:,} from {low:.4g} to {high:.4g}"
+    axes.axvline(0, color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED)
+    axes.grid(axis="x", visible=False)
+    mean, spread = residuals.mean(), residuals.std()
+    alt = f"Histogram of residuals: mean {mean:.4g}, standard deviation {spread:.4g}."
+    return Chart("Histogram of residuals", inline(figure, "residuals", alt, tips))
+
+
+def _scatter(predicted: np.ndarray, actual: np.ndarray) -> Chart:
+    figure, axes = _axes("actual", "predicted")
+    axes.plot(actual[:_POINTS], predicted[:_POINTS], "o", color=Ink.BLUE, markersize=3, alpha=0.5)
+    ends = [min(actual.min(), predicted.min()), max(actual.max(), predicted.max())]
+    axes.plot(ends, ends, color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED)
+    alt = (
+        f"Predicted against actual values: actual from {actual.min():.4g} to {actual.max():.4g}, "
+        f"predicted from {predicted.min():.4g} to {predicted.max():.4g}."
+    )
+    return Chart("Predicted against actual", inline(figure, "scatter", alt))
+
+
+_PROBABILITY_BINS = 10
+
+
+def binary(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> list[Chart]:
+    """The ROC curve and the calibration of a binary classifier, both of ``[examples]``."""
+    with matplotlib.rc_context(STYLE):
+        return [_roc(actual, probability, weight), _probabilities(actual, probability, weight)]
+
+
+def rates(
+    actual: np.ndarray, probability: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates from the highest threshold to the lowest: ``[thresholds]``.
+
+    Fawcett 2006, "An introduction to ROC analysis", algorithm 1.
+    """
+    order = np.argsort(-probability, kind="stable")
+    values = probability[order]
+    last = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)  # of equal probabilities
+    found = []
+    for hits in (weight * (1 - actual), weight * actual):
+        sums = np.cumsum(hits[order])[last]
+        found.append(np.append(0.0, sums / sums[-1]))
+    return found[0], found[1]
+
+
+def _axes_of_shares(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    """Both axes from 0 to 100 %, with the diagonal."""
+    figure, axes = _axes(xlabel, ylabel)
+    axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.02)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure, axes
+
+
+def _roc(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Chart:
+    false, true = rates(actual, probability, weight)
+    figure, axes = _axes_of_shares("false positive rate", "true positive rate")
+    axes.plot(false, true, color=Ink.BLUE)
+    area = float(((false[1:] - false[:-1]) * (true[1:] + true[:-1])).sum() / 2)
+    return Chart("ROC curve", inline(figure, "roc", f"ROC curve with the area {area:.3f}."))
+
+
+def _probabilities(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Chart:
+    figure, axes = _axes_of_shares("predicted probability", "positive")
+    bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
+    tips = {}
+    for number in np.unique(bins):
+        part = bins == number
+        total = weight[part].sum()
+        share, mean = (
+            (weight * of)[part].sum() / total if total else 0.0 for of in (actual, probability)
+        )
+        gid = f"probability-{number}"
+        axes.bar(mean, share, 0.05, color=Ink.BLUE, gid=gid)
+        tips[gid] = f"{part.sum():,} predictions, mean {mean:.0%}, positive {share:.0%}"
+    alt = f"Share of positives by predicted probability, in {_PROBABILITY_BINS} bins."
+    return Chart("Calibration", inline(figure, "probabilities", alt, tips))
 
 
 class _Bar(NamedTuple):

@@ -32,7 +32,7 @@ _SECTIONS = {
     "lineage": "Lineage",
     "reproduce": "Reproduce this run",
 }
-"""Name of a section's template -> title; and the place of the sections in ``sections/``."""
+"""Name of a section's template -> title; and the place of those of ``sections.py``."""
 
 
 def render(report: ReportData) -> str:
@@ -70,12 +70,11 @@ def render(report: ReportData) -> str:
 
 
 def _sections(report: ReportData, present: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Id, title and, for a section in ``sections/``, content; in the order of the page."""
+    """Id, title and, for a section of ``sections.py``, content; in the order of the page."""
     for key, title in _SECTIONS.items():
         if key == _OF_TASK:
-            for name, section in sections.of(report.task.sections).items():
-                if content := section.show(report):
-                    yield {"id": name, "title": section.TITLE, "content": content}
+            for name, task_title, content in sections.of(report):
+                yield {"id": name, "title": task_title, "content": content}
         elif present[key]:
             yield {"id": key, "title": title, "content": None}
 

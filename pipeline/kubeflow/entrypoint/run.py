@@ -32,7 +32,7 @@ from tfx.utils import import_utils, io_utils, name_utils
 
 from stagecraft.components.anomaly_gate import EARLIER
 from stagecraft.components.metadata import manifest
-from stagecraft.components.object_store import beam_filesystem, permanent_uris, tensorflow_files
+from stagecraft.components.object_store import beam_filesystem, location, tensorflow_files
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts, earlier_models
 from stagecraft.pipeline import beam
@@ -108,7 +108,7 @@ def run(
             beam.in_process(),
             beam.reduced_overhead(beam_args),
             beam.rooted(pipeline),
-            permanent_uris.copied(kept),
+            location.copied(kept),
             earlier_models.shared(posixpath.join(pipeline, RESULTS)),
             restored_values(executor_class),
             _compared(),

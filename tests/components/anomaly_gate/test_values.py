@@ -6,7 +6,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.anomaly_gate import checks, values
+from stagecraft.components.anomaly_gate import checks
+from stagecraft.components.anomaly_gate.scan import value_mismatches
 from stagecraft.components.example_gen.sample import to_example
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.tasks.mismatches import Observed
@@ -26,7 +27,7 @@ def found(tmp_path, features, rows, kind=TYPES.STRING, name="opened on"):
     task = registries.task("regression", {"features": features, "label": "y"})
     checks = task.value_checks()
     files = {split: [str(path)] for split in ("train", "val")}
-    return [*values.mismatches(files, dict.fromkeys(files, statistics), checks)]
+    return [*value_mismatches(files, dict.fromkeys(files, statistics), checks)]
 
 
 def test_a_date_of_another_format(tmp_path):

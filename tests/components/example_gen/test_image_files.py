@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from example_gens import value, written
 from PIL import Image
 from tfx.types import standard_artifacts
 
@@ -35,19 +35,9 @@ def save(made: Image.Image, *path: object, **arguments) -> pathlib.Path:
 
 
 def write(component, folder: pathlib.Path) -> tuple[standard_artifacts.Examples, list]:
-    """Runs a component's executor; returns its artifact, and the features of all examples."""
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(folder)
-    run = component.EXECUTOR_SPEC.executor_class
-    found = run.resolve(component.exec_properties).fingerprint()
-    run().Do({}, {"examples": [artifact]}, component.exec_properties | {"fingerprint": found})
-    files = [str(file) for file in folder.glob("Split-*/*")]
-    records = tf.data.TFRecordDataset(sorted(files)).as_numpy_iterator()
-    return artifact, [tf.train.Example.FromString(each).features.feature for each in records]
-
-
-def value(example, name: str) -> bytes:
-    return example[name].bytes_list.value[0]
+    """The artifact, and the features of all examples."""
+    artifact, splits = written(component, folder)
+    return artifact, [each for split in sorted(splits) for each in splits[split]]
 
 
 def small(source: pathlib.Path, **arguments) -> ImageFolderExampleGen:

@@ -1,6 +1,5 @@
 """ExampleGens of text, of image files by class, and of masks."""
 
-import json
 import os
 import pathlib
 import random
@@ -8,9 +7,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from example_gens import value, written
 from PIL import Image
-from tfx.types import standard_artifacts
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components import ImageFolderExampleGen, MaskExampleGen, TextExampleGen
@@ -23,29 +21,14 @@ SPLITS = ("train", "val", "eval")
 
 
 def write(component, folder: pathlib.Path) -> dict[str, list]:
-    """Runs a component's executor; returns the features of each split's examples."""
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(folder)
-    executor = component.EXECUTOR_SPEC.executor_class
-    found = executor.resolve(component.exec_properties).fingerprint()
-    properties = component.exec_properties | {"fingerprint": found}
-    executor().Do({}, {"examples": [artifact]}, properties)
-    assert json.loads(artifact.split_names) == list(SPLITS)
-    return {split: parse(folder, split) for split in SPLITS}
-
-
-def parse(folder: pathlib.Path, split: str) -> list:
-    files = sorted(map(str, folder.glob(f"Split-{split}/*")))
-    records = tf.data.TFRecordDataset(files).as_numpy_iterator()
-    return [tf.train.Example.FromString(record).features.feature for record in records]
+    """The features of each split's examples."""
+    _, splits = written(component, folder)
+    assert list(splits) == list(SPLITS)
+    return splits
 
 
 def ids(examples: list) -> list[int]:
     return [example[features.ID].int64_list.value[0] for example in examples]
-
-
-def value(example, name: str) -> bytes:
-    return example[name].bytes_list.value[0]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tfx.dsl.io import fileio
 from stagecraft.common.errors import UserError
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.pusher import owner, retention, rollback, versions
+from stagecraft.components.pusher import executor, owner, rollback, versions
 from stagecraft.components.pusher.rollback import roll_back
 from stagecraft.components.pusher.versions import write_version
 
@@ -51,13 +51,13 @@ def served(serving):
 
 def test_the_newest_stay(serving, push):
     pushed = [push(text) for text in "abcde"]
-    assert retention.prune(serving, 5, OWNER) == []
-    assert retention.prune(serving, 3, OWNER) == pushed[:2]
+    assert executor.prune(serving, 5, OWNER) == []
+    assert executor.prune(serving, 3, OWNER) == pushed[:2]
     assert versions.numbers(serving) == pushed[:1:-1]
     assert sorted(versions.entries(serving)) == [str(each) for each in pushed[2:]], "nothing else"
     # The model that the newest one was compared with stays, too.
-    assert retention.prune(serving, 1, OWNER) == pushed[2:3]
-    assert retention.prune(serving, 1, OWNER) == []
+    assert executor.prune(serving, 1, OWNER) == pushed[2:3]
+    assert executor.prune(serving, 1, OWNER) == []
     assert served(serving) == "e"
 
 
@@ -68,16 +68,16 @@ def test_versions_of_others_stay(serving, push):
         os.makedirs(f"{serving}/1/variables")
         pathlib.Path(serving, "1", "saved_model.pb").write_text("x")
         foreign.append(1)
-    assert retention.prune(serving, 2, OWNER) == own[:2]
+    assert executor.prune(serving, 2, OWNER) == own[:2]
     assert set(versions.numbers(serving)) == {*foreign, *own[2:]}
-    assert retention.prune(serving, 1, None) == []
+    assert executor.prune(serving, 1, None) == []
 
 
 def test_versions_that_a_user_rolled_back_to_stay(serving, push):
     first, bad = push("a"), push("b")
     pinned = roll_back(serving, "b is worse").version
     newer = [push(text) for text in "cdef"]
-    assert retention.prune(serving, 1, OWNER) == [first, bad, *newer[:2]]
+    assert executor.prune(serving, 1, OWNER) == [first, bad, *newer[:2]]
     assert versions.numbers(serving) == [*newer[:1:-1], pinned]
 
 
@@ -93,8 +93,8 @@ def test_one_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
             raise PermissionError(13, "Permission denied")
         rename(source, target)
 
-    monkeypatch.setattr(retention.os, "rename", refuse)
-    assert retention.prune(serving, 2, OWNER) == pushed[1:2]
+    monkeypatch.setattr(executor.os, "rename", refuse)
+    assert executor.prune(serving, 2, OWNER) == pushed[1:2]
     assert str(pushed[0]) in caplog.text
 
 

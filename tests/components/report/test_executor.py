@@ -10,7 +10,7 @@ import yaml
 from artifacts import artifact, training_inputs
 from tfx.types import Artifact, Channel, standard_artifacts
 
-from stagecraft.components.object_store import permanent_uris
+from stagecraft.components.object_store import location
 from stagecraft.components.report import artifacts, collect
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
@@ -178,9 +178,9 @@ def test_a_copy_is_told_by_its_address():
     model.uri, model.id = "/minio/bucket/model", 5
     model.set_json_value_custom_property("steps", 7.0)
     model.set_string_custom_property("code_fingerprint", "c0de")
-    with permanent_uris.copied({"/minio/bucket/model": "minio://bucket/model"}):
+    with location.copied({"/minio/bucket/model": "minio://bucket/model"}):
         item = collect._item("model", model)
-        assert permanent_uris.permanent_uri("/here") == "/here"
+        assert location.permanent_uri("/here") == "/here"
     assert (item.uri, item.id) == ("minio://bucket/model", 0)
     assert item.properties == {"code_fingerprint": "c0de", "steps": "7"}
     assert collect._item("model", model).id == 5

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.example_gen.kinds import sentences
+from stagecraft.components.example_gen.kinds.text import sentences
 from stagecraft.pipeline.local import parity_data
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 
@@ -44,7 +44,7 @@ def test_a_label_that_the_schema_does_not_have(tmp_path):
 
 @pytest.mark.full
 def test_examples_of_any_example_gen(tmp_path):
-    text = " ".join(itertools.islice(sentences.text(), 300))
+    text = " ".join(itertools.islice(sentences(), 300))
     with tf.io.TFRecordWriter(str(tmp_path / "windows")) as writer:
         for number in range(60):
             values = {

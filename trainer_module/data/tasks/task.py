@@ -58,8 +58,8 @@ class Task(Entry):
     metrics of the signature ``evaluation``."""
 
     report_sections: Sequence[str] = ()
-    """Sections of the report, besides those of every training: names of files in
-    ``components/report/pages/sections/`` or ``pages/templates/``."""
+    """Sections of the report, besides those of every training: names of
+    ``components/report/pages/sections.py``, or of files in ``pages/templates/``."""
 
     first_signature = "serving_default"
     """The exported model's signature that people try first."""

@@ -9,8 +9,9 @@ import pytest
 
 from stagecraft.common.errors import UserError
 from stagecraft.components.kubernetes.api.connection import Refused
-from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
+from stagecraft.components.kubernetes.job_folder import heartbeat
 from stagecraft.components.kubernetes.launch import launch
+from stagecraft.components.object_store.folder import VolumeFolder
 from stagecraft.trainer_module.checkpointing.lease import Holder, LeaseLostError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -102,7 +103,7 @@ def test_when_its_model_was_taken(step, cluster, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_folder.VolumeFolder, "clear", kill)
+        patch.setattr(VolumeFolder, "clear", kill)
         with pytest.raises(Killed):
             one.run(IN_STEP, run_fn="stub_training.done")
     one.run(IN_STEP, run_fn="stub_training.done")

@@ -13,12 +13,13 @@ from markupsafe import escape
 
 from stagecraft.components.evaluator.evaluation import Confusions, Slice
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.pages import formats, model_card, page, sentences
-from stagecraft.components.report.pages.sections import (
-    binary,
-    confusions,
-    features,
-    slices as slices_section,
+from stagecraft.components.report.pages import (
+    charts,
+    formats,
+    model_card,
+    page,
+    sections,
+    sentences,
 )
 from stagecraft.components.report.report_data import (
     FeatureStatistics,
@@ -177,7 +178,7 @@ def test_metrics_have_their_usual_names(name, title):
 def test_a_feature_without_values_has_no_statistics(houses):
     empty = dataclasses.replace(houses.data.features[0], count=0, missing=61)
     data = dataclasses.replace(houses.data, features=[empty])
-    content = features.show(dataclasses.replace(houses, data=data))
+    content = sections.features(dataclasses.replace(houses, data=data))
     assert content.tables[0].rows == [("area", "train", "0", "61", "7", *["–"] * 5)]
 
 
@@ -190,7 +191,7 @@ def test_a_task_that_is_gone(houses):
 def test_a_section_of_another_package(houses, monkeypatch, tmp_path):
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "mine.py").write_text(
-        "from stagecraft.components.report.pages.sections.content import Content\n"
+        "from stagecraft.components.report.pages.sections import Content\n"
         "TITLE = 'Mine'\n"
         "def show(report):\n    return Content(f'{report.pipeline} & more')\n"
     )
@@ -204,7 +205,7 @@ def test_rates_agree_with_the_definition():
     actual = DRAW.integers(2, size=200).astype(float)
     probability = DRAW.random(200).round(1)  # with ties
     weight = DRAW.random(200)
-    false, true = binary.rates(actual, probability, weight)
+    false, true = charts.rates(actual, probability, weight)
     thresholds = np.unique(probability)[::-1]
     for number, threshold in enumerate(thresholds, start=1):
         chosen = probability >= threshold
@@ -239,7 +240,7 @@ def test_a_binary_classifier(houses):
     text = page.render(report)
     assert "the area 1.000." in text
     assert "50 predictions, mean 75%, positive 100%" in text
-    content = binary.show(report)
+    content = sections.binary(report)
     assert content and len(content.charts) == 2
     matrix, by_threshold = content.tables
     assert matrix.rows == [("0", "45", "10"), ("1", "5", "40")]
@@ -256,10 +257,10 @@ def test_a_binary_classifier_without_a_curve(houses):
     }
     for sampled in (rows, rows | {"weight": [0.0] * 4}, {}):
         report = binary_report(houses, sampled=sampled, at_thresholds=THRESHOLDS)
-        content = binary.show(report)
+        content = sections.binary(report)
         assert content and len(content.tables) == 2 and not content.charts
         assert 'id="binary"' in page.render(report)
-    assert binary.show(binary_report(houses, sampled={})) is None
+    assert sections.binary(binary_report(houses, sampled={})) is None
 
 
 def test_weights_are_said(houses):
@@ -270,7 +271,7 @@ def test_weights_are_said(houses):
     changes = {"sampled": sampled, "slices": slices, "at_thresholds": THRESHOLDS}
     report = binary_report(houses, **changes)
     assert report.quality and report.quality.is_weighted
-    content = binary.show(report)
+    content = sections.binary(report)
     assert content and content.tables[0].rows[0] == ("0", "45", "10")
     sentence = sentences.weighted(report.quality)
     for text in (page.render(report), page.summary(report)):
@@ -280,7 +281,7 @@ def test_weights_are_said(houses):
     without = binary_report(houses, **changes | {"sampled": sampled | {"weight": [1.0, 1.0]}})
     assert without.quality and not sentences.weighted(without.quality)
     assert sentence not in page.summary(without)
-    captions = [[each.caption for each in slices_section.show(r).tables] for r in (report, without)]
+    captions = [[each.caption for each in sections.slices(r).tables] for r in (report, without)]
     assert captions[0] != captions[1]
 
 
@@ -300,16 +301,17 @@ def classified(houses: ReportData, count: int, weight: list[float]) -> ReportDat
 
 def test_confusions_of_few_classes(houses):
     for weight, expected in (([1.0] * 8, "2"), ([0.4] * 8, "0.8")):
-        [table] = confusions.show(classified(houses, 3, weight)).tables
+        [table] = sections.confusions(classified(houses, 3, weight)).tables
         assert table.rows[0][2] == expected
     plain, weighted = (
-        confusions.show(classified(houses, 3, [each] * 8)).tables[0].caption for each in (1.0, 0.4)
+        sections.confusions(classified(houses, 3, [each] * 8)).tables[0].caption
+        for each in (1.0, 0.4)
     )
     assert plain != weighted
 
 
 def test_confusions_of_many_classes(houses):
-    [table] = confusions.show(classified(houses, 30, [1.0] * 8)).tables
+    [table] = sections.confusions(classified(houses, 30, [1.0] * 8)).tables
     assert table.rows == [("class 0", "class 1", "2"), ("class 1", "class 2", "1")]
 
 
@@ -332,5 +334,5 @@ def test_unseen_labels_are_said_with_the_data(houses):
 
 def test_an_undefined_metric_of_a_slice_is_a_dash(houses):
     slices = [Slice("region", "north", {"auc": float("nan"), "example_count": 2.0})]
-    [table] = slices_section.show(binary_report(houses, slices=slices)).tables
+    [table] = sections.slices(binary_report(houses, slices=slices)).tables
     assert table.rows == [("north", "2", "–")]

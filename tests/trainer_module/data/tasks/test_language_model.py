@@ -12,7 +12,7 @@ import tensorflow as tf
 from transformed import serialized, transformed
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.components.example_gen.kinds import sentences
+from stagecraft.components.example_gen.kinds.text import sentences
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LANGUAGE_MODEL, LanguageModel
 from stagecraft.trainer_module.models.assemble import assemble
@@ -48,7 +48,7 @@ def _task(**arguments):
 
 
 def _windows(count):
-    text = " ".join(itertools.islice(sentences.text(), 40))
+    text = " ".join(itertools.islice(sentences(), 40))
     return [text[start : start + LENGTH + 1] for start in range(0, count * LENGTH, LENGTH)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.components.kubernetes.job_folder import shared_folder
+from stagecraft.components.object_store.folder import open_folder
 
 
 @pytest.fixture(params=["volume", "store"])
@@ -18,7 +18,7 @@ def root(request: Any, tmp_path: pathlib.Path) -> str:
 
 
 def test_small_files(root):
-    folder = shared_folder.at(f"{root}/one")
+    folder = open_folder(f"{root}/one")
     assert folder.read("task.json") is None
     folder.remove("task.json")
     folder.write("task.json", b"first")
@@ -30,17 +30,17 @@ def test_small_files(root):
 
 def test_what_is_in_several(root):
     for name in ("one", "two", "two/deeper"):
-        shared_folder.at(f"{root}/{name}").write("lease.json", b"{}")
-    shared_folder.at(f"{root}/three").write("task.json", b"{}")
-    assert sorted(shared_folder.at(root).folders_with("lease.json")) == ["one", "two"]
-    shared_folder.at(f"{root}/two").clear(last="lease.json")
-    assert shared_folder.at(root).folders_with("lease.json") == ["one"]
-    assert shared_folder.at(f"{root}/two/deeper").read("lease.json") is None
-    shared_folder.at(f"{root}/none").clear()
+        open_folder(f"{root}/{name}").write("lease.json", b"{}")
+    open_folder(f"{root}/three").write("task.json", b"{}")
+    assert sorted(open_folder(root).folders_with("lease.json")) == ["one", "two"]
+    open_folder(f"{root}/two").clear(last="lease.json")
+    assert open_folder(root).folders_with("lease.json") == ["one"]
+    assert open_folder(f"{root}/two/deeper").read("lease.json") is None
+    open_folder(f"{root}/none").clear()
 
 
 def test_a_volume_that_cannot_be_written(tmp_path):
     (tmp_path / "jobs").write_text("")
     with pytest.raises(UserError) as caught:
-        shared_folder.at(str(tmp_path / "jobs" / "one")).write("task.json", b"")
+        open_folder(str(tmp_path / "jobs" / "one")).write("task.json", b"")
     assert caught.value.setting == "kubeflow.job.folder"
