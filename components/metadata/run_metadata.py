@@ -255,7 +255,8 @@ def result(message: str, code: int) -> str:
 
 def _begun(run: RunMetadata, execution: metadata_store_pb2.Execution) -> ComponentRun:
     state, original = _STATES[execution.last_known_state], None
-    result = json.loads(execution.custom_properties[RESULT].string_value or "{}")
+    noted = execution.custom_properties
+    result = json.loads((RESULT in noted and noted[RESULT].string_value) or "{}")
     result = result if isinstance(result, dict) else {}
     if state == "failed" and result.get("code") == CANCELLED:
         state = "stopped"

@@ -105,7 +105,7 @@ def read(run: RecordedRun) -> PastRun:
     if recorded is None:
         raise UserError(f"{run.address}: the metadata store has no such run")
     pipeline = recorded.pipeline
-    all_components = components(run)
+    all_components = components(run, recorded)
     state, component = _state(all_components, _is_running(run))
     executions, artifacts = _executions(recorded), _artifacts(recorded)
     settings = known_settings(executions, recorded.notes.settings)
@@ -145,9 +145,9 @@ def read(run: RecordedRun) -> PastRun:
     )
 
 
-def components(run: RecordedRun) -> list[ComponentRun]:
+def components(run: RecordedRun, recorded: RunMetadata | None) -> list[ComponentRun]:
     """The components of a run. If no process runs, ``running`` components are ``stopped``."""
-    stored = run_metadata.component_runs(RunMetadata.open(layout.metadata_db(run.output), run.id))
+    stored = run_metadata.component_runs(recorded)
     if _is_running(run):
         return stored
     return [

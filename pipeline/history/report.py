@@ -57,7 +57,7 @@ def report_data(run: runs.RecordedRun) -> ReportData:
     return dataclasses.replace(
         collected,
         data=data,
-        components=past_run.components(run),
+        components=past_run.components(run, recorded),
         command=notes.command,
         log=_log(run),
     )
