@@ -307,7 +307,6 @@ def run_apart(prepared: Prepared) -> None:
         launcher.run_local(
             TrainingTask(f"{__name__}.{run_given.__name__}", fn_args),
             prepared.settings.parallel,
-            variables=launcher.import_path(),
         )
 
 
