@@ -224,7 +224,7 @@ class Driver:
         with _perturbed(engine, start, error, np.random.RandomState(0)):
             moved = self.trajectory(engine)
         return {
-            f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
+            f"amplified/{name}": np.array(criteria.distance(moved[name], value))
             for name, value in end.items()
         }
 
