@@ -363,11 +363,16 @@ class Session:
 
     def _has_pure_layers(self) -> bool:
         """Whether equal calls of a layer compute the same: no code of the caller's runs in them."""
+        layers = [layer for _, layer in walk(self.model)]
+        # In a process of several, TensorFlow 2.16 cannot run a loop of a function that is not
+        # inlined: "Haven't set up remote eager worker".
+        if self.workers.count > 1 and any(isinstance(each, keras.layers.RNN) for each in layers):
+            return False
         return (
             isinstance(self.model, keras.Model)
             and not model_graph.obstacle(self.model)
             and "call" not in self._before
-            and all(_is_pure(layer) for _, layer in walk(self.model))
+            and all(map(_is_pure, layers))
         )
 
     def _taking_optionals(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
