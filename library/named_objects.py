@@ -55,7 +55,12 @@ def pack(names: Collection[str]) -> bytes:
 @contextlib.contextmanager
 def by_value() -> Iterator[None]:
     """Sends what modules define that another process cannot import: those of a file by its path."""
-    sent = [module for name, module in [*sys.modules.items()] if _is_hidden(name, module)]
+    already = cloudpickle.list_registry_pickle_by_value()
+    sent = [
+        module
+        for name, module in [*sys.modules.items()]
+        if name not in already and _is_hidden(name, module)
+    ]
     for module in sent:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -70,7 +75,7 @@ def _is_hidden(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not file or name == "__main__" or file.startswith((sys.prefix, sys.base_prefix)):
         return False
-    if name.partition(".")[0] == "stagecraft" or name in _registered():
+    if name.partition(".")[0] == "stagecraft":
         return False
     path: Any = None
     parts = name.split(".")
@@ -80,10 +85,6 @@ def _is_hidden(name: str, module: types.ModuleType) -> bool:
             return True
         path = spec.submodule_search_locations
     return False
-
-
-def _registered() -> Collection[str]:
-    return set(cloudpickle.list_registry_pickle_by_value())
 
 
 def unpack(packed: bytes) -> None:

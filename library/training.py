@@ -101,7 +101,11 @@ def collect(
         for name in ("train_steps", "train_epochs"):
             result.flat.pop(name, None)
     if model is not None:
-        result.put("train_model", model if isinstance(model, str) else _built(model))
+        if not isinstance(model, str):
+            from stagecraft.objects.model import builder
+
+            model = builder(model)
+        result.put("train_model", model)
     if loss is not None:
         result.put("train_loss", loss)
     if optimizer is not None:
@@ -110,18 +114,6 @@ def collect(
         result.put("train_schedule", schedule)
     result.flat |= {f"train_{name}": value for name, value in train.items() if value is not None}
     return result
-
-
-def _built(model: Any) -> Any:
-    """A builder for ``train.model``; it has built a Keras model once."""
-    import keras
-
-    from stagecraft.objects import model as given_model
-
-    builder = given_model.builder(model)
-    if isinstance(model, keras.Model):
-        builder()
-    return builder
 
 
 def write(folder: str | os.PathLike[str], schema_path: str) -> str:
@@ -307,7 +299,6 @@ def run_apart(prepared: Prepared) -> None:
         launcher.run_local(
             TrainingTask(f"{__name__}.{run_given.__name__}", fn_args),
             prepared.settings.parallel,
-            variables=launcher.import_path(),
         )
 
 

@@ -27,7 +27,7 @@ from stagecraft.trainer_module.processes import events, preemption
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.callbacks import Callbacks
-from stagecraft.trainer_module.training.context import TrainingContext, fitted
+from stagecraft.trainer_module.training.context import TrainingContext
 from stagecraft.trainer_module.training.early_stopping import Watch
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import check_keras_file, export
@@ -64,9 +64,9 @@ def run_fn(fn_args: Any) -> None:
     settings, search = _with_topology(fn_args, settings)
     parallel = settings.parallel
     devices, chief, connected = join(parallel)
-    settings = fitted(fn_args, settings)
-    keeps_state = fn_args.custom_config.get(source.TRAINING_STATE, False)
     context, timer = TrainingContext(fn_args, settings), Phases()
+    settings = context.settings
+    keeps_state = fn_args.custom_config.get(source.TRAINING_STATE, False)
     if chief:
         context.check_loss()
         context.check_constant()
@@ -183,7 +183,7 @@ def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolv
     if not capabilities(settings.parallel.strategy).resolves:
         return automatic.Resolved(settings, None)
     configure_devices(settings.parallel)
-    context = TrainingContext(fn_args, fitted(fn_args, settings))
+    context = TrainingContext(fn_args, settings)
     checkpoints = Checkpoints(context.checkpoints, writes=False)
     earlier = checkpoints.continued(settings.flat(), context.total)
     return automatic.resolved(settings, context.build_blank, earlier)
@@ -193,8 +193,8 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
     """Runs the evaluator process, which does not train."""
     alone = ParallelSettings(precision=settings.parallel.precision, jit=settings.parallel.jit)
     devices = topology.resolve(alone)
-    settings = fitted(fn_args, settings)
     context = TrainingContext(fn_args, settings)
+    settings = context.settings
     engine = make_engine(
         connect(devices, alone),
         devices,

@@ -57,7 +57,7 @@ class Backup:
                 f"{self._path}: cannot be read: {error}; remove it to begin anew",
                 file=str(self._path),
             ) from error
-        variables = _variables(model)
+        variables = state(model)
         shapes = [(tuple(each.shape), np.dtype(str(each.dtype))) for each in variables]
         own = self._training | {"state": shapes == [(x.shape, x.dtype) for x in values]}
         has_begun = model.optimizer is not None and int(model.optimizer.iterations) > 0
@@ -79,7 +79,7 @@ class Backup:
 
     def write(self, model: Any, finished: int) -> None:
         """Writes the state; ``finished``: the epochs of a training that has ended, or 0."""
-        variables = [np.asarray(each) for each in _variables(model)]
+        variables = [np.asarray(each) for each in state(model)]
         kept = {
             "training": self._training,
             "variables": len(variables),
@@ -121,10 +121,6 @@ class _Writes(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Callbacks may have set the weights."""
         self._backup.write(self.model, self.params["epochs"])
-
-
-def _variables(model: Any) -> list[Any]:
-    return [*{id(each): each for each in state(model)}.values()]
 
 
 def _described(model: Any) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class TrainingEngine:
             use = "model.build(…), a call of the model, or a first train_step"
             raise SettingError("model", self._model.name, "is not built, so it has no state", use)
         build_optimizer(self._model)
-        return [*{id(each): each for each in state(self._model)}.values()]
+        return state(self._model)
 
 
 def engine(

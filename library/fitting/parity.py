@@ -195,15 +195,11 @@ def _finding(
 ) -> criteria.Finding:
     """A difference may be some times that of disturbed weights, in digits of the dtype."""
     rounding = _ROUNDING.get(str(expected.dtype), _ROUNDING["float64"])
-    amplified = criteria.largest(_minus(disturbed, expected)) * max(rounding / _DISTURBED, 1.0)
+    amplified = criteria.distance(disturbed, expected) * max(rounding / _DISTURBED, 1.0)
     scale = float(np.abs(expected).max(initial=0.0)) + 1e-3
     bound = tolerances.DEVIATIONS * max(16 * amplified, 256 * rounding * scale)
-    difference = criteria.largest(_minus(found, expected))
+    difference = criteria.distance(found, expected)
     return criteria.Finding(criteria.TRAJECTORY, name, difference, bound, where)
-
-
-def _minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(one, np.float64) - np.asarray(other, np.float64)
 
 
 def _float64(model: Any) -> copies.Policies | None:

@@ -112,7 +112,6 @@ def _start(
             parallel,
             write_log=lambda line: print(line, file=log),
             on_event=on_event,
-            variables=launcher.import_path(),
         )
     except UserError:
         check()  # the cause

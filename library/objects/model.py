@@ -16,7 +16,7 @@ from keras.src.layers.preprocessing.index_lookup import IndexLookup
 from stagecraft import copies, pickles, process_state
 from stagecraft.common.errors import SettingError, UserError, said
 from stagecraft.trainer_module.data.tasks.task import Spec
-from stagecraft.trainer_module.models import model_graph, model_graph as model_inputs
+from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.layers import arguments
 
 
@@ -66,7 +66,7 @@ class Copy:
         """
         with contextlib.suppress(Exception), _unchanged(model):
             # Some layers make weights in their first call; not all models know their inputs.
-            symbolic = model_inputs.of(model)
+            symbolic = model_graph.of(model)
             model(tf.nest.map_structure(_zeros, symbolic), training=False)
         try:
             self._pickle = pickles.dumps(model)
@@ -136,13 +136,15 @@ def _has_code(value: Any) -> bool:
 
 
 def builder(model: Any) -> Builder:
-    """Builds copies of a Keras model, or calls a function that returns a model.
+    """Builds copies of a Keras model, of which one is made now, or calls a function for a model.
 
     Raises:
         SettingError: it is neither, or the model cannot be copied.
     """
     if isinstance(model, keras.Model):
-        return Builder(Copy(model))
+        copies_of = Builder(Copy(model))
+        copies_of()
+        return copies_of
     if callable(model) and not isinstance(model, type):
         return Builder(model)
     shown = model.__name__ if isinstance(model, type) else type(model).__name__
@@ -184,4 +186,4 @@ def _unchanged(model: keras.Model) -> Iterator[None]:
 
 
 def _zeros(symbol: Any) -> np.ndarray:
-    return model_inputs.zeros(Spec(symbol.shape[1:], symbol.dtype), 2)
+    return model_graph.zeros(Spec(symbol.shape[1:], symbol.dtype), 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -79,11 +79,10 @@ class _Following(keras.callbacks.Callback):
 
     def _follow(self, *_: Any) -> None:
         model = self.model
-        variables = {id(each): each for each in state(model)}
         first = getattr(model, "_initial_epoch", None)
         flags = [float(bool(model.stop_training)), -1.0 if first is None else float(first)]
         flags.append(float(self._after_batches))
-        stop, first, after = self._workers.from_chief([*variables.values()], flags)
+        stop, first, after = self._workers.from_chief(state(model), flags)
         model.stop_training = bool(stop)
         model._initial_epoch = None if first < 0 else int(first)
         self._after_batches = bool(after)
@@ -123,12 +122,15 @@ def is_built(model: Any) -> bool:
     return all(layer.built for layer in model._flatten_layers())
 
 
-def state(model: Any) -> Iterator[Any]:
-    """The state that a training changes: weights, the optimizer's state, Keras's random state."""
-    yield from model.variables
-    if getattr(model, "optimizer", None) is not None:
-        yield from model.optimizer.variables
-    yield global_seed_generator().state
+def state(model: Any) -> list[Any]:
+    """The variables that a training changes, each once.
+
+    They are the weights, the optimizer's state, and Keras's random state.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    of_optimizer = [] if optimizer is None else optimizer.variables
+    found = [*model.variables, *of_optimizer, global_seed_generator().state]
+    return list({id(each): each for each in found}.values())
 
 
 _HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")

@@ -241,6 +241,8 @@ class Session:
         self._homes = capabilities(parallel.strategy).homes(parallel)
         self._home_of: dict[int, str] = {}
         self._shards: ModelShards | None = None
+        self._splits: Mapping[int, Split] = {}
+        """Id of a variable -> how shards divide it."""
         self._traces: dict[Any, Traces] = {}
         """Of each layer and view that parts share; empty again when Keras makes a function."""
         self._shares: bool | None = None
@@ -349,7 +351,7 @@ class Session:
                 self.model._symbolic_build(data_batch=example)
         if not self._agree and self.peers.count > 1:
             self._agree = True
-            self.peers.from_chief(list(lockstep.state(self.model)))  # one draw of first weights
+            self.peers.from_chief(lockstep.state(self.model))  # one draw of first weights
 
     def _trains_as_keras(self) -> bool:
         """Whether a step calls the graph of a functional model, and what ``compile`` has got."""
@@ -361,11 +363,16 @@ class Session:
 
     def _has_pure_layers(self) -> bool:
         """Whether equal calls of a layer compute the same: no code of the caller's runs in them."""
+        layers = [layer for _, layer in walk(self.model)]
+        # In a process of several, TensorFlow 2.16 cannot run a loop of a function that is not
+        # inlined: "Haven't set up remote eager worker".
+        if self.workers.count > 1 and any(isinstance(each, keras.layers.RNN) for each in layers):
+            return False
         return (
             isinstance(self.model, keras.Model)
             and not model_graph.obstacle(self.model)
             and "call" not in self._before
-            and all(_is_pure(layer) for _, layer in walk(self.model))
+            and all(map(_is_pure, layers))
         )
 
     def _taking_optionals(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -384,26 +391,22 @@ class Session:
 
     def _function(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
-        if self._batches[training]:
-            return self._stepped(own, training, iterator)
-        with garbage_collection.paused():  # TensorFlow traces the step
-            example = getattr(iterator, "element_spec", None)
-            if example is None:
-                example = next(iterator)
-                iterator = itertools.chain([example], iterator)
-            self._build("train_step" if training else "test_step", example)
-            return self._stepped(own, training, iterator)
-
-    def _stepped(self, own: Callable[[Any], Any], training: bool, iterator: Any) -> Any:
-        if self.parallel.parts == 1 or self.model.steps_per_execution != 1:
-            number = self._batches[training]
-            if self.parallel.parts == 1 or number not in _EXAMINED:
+        number, name = self._batches[training], "train_step" if training else "test_step"
+        several = self.model.steps_per_execution
+        # TensorFlow traces the first step.
+        with contextlib.nullcontext() if number else garbage_collection.paused():
+            if number == 0:
+                example = getattr(iterator, "element_spec", None)
+                if example is None:
+                    example = next(iterator)
+                    iterator = itertools.chain([example], iterator)
+                self._build(name, example)
+            if self.parallel.parts == 1 or (several != 1 and number not in _EXAMINED):
                 self._batches[training] += 1
                 return own(iterator)
-        batch = next(iterator)
-        self._examine(batch, "train_step" if training else "test_step")
-        rest = itertools.islice(iterator, self.model.steps_per_execution - 1)
-        return own(itertools.chain([batch], rest))
+            batch = next(iterator)
+            self._examine(batch, name)
+            return own(itertools.chain([batch], itertools.islice(iterator, several - 1)))
 
     def _examine(self, batch: Any, name: str) -> None:
         training = name == "train_step"
@@ -519,6 +522,7 @@ class Session:
         if self.parallel.shards > 1:
             trace = functools.partial(self._trace, args, kwargs)
             self._shards = ModelShards([model], self.parallel.shards, trace, allow_whole=True)
+            self._splits = self._shards.splits
         self._placement = placement
         self._home_of = self._chosen_homes()
         for variable in model.variables:
@@ -611,8 +615,7 @@ class Session:
             trained = frozenset(map(id, self.model.trainable_variables))
             weights = values = None
             if traced:
-                splits = {} if self._shards is None else self._shards.splits
-                weights = PackedWeights(replicas, splits, self._total, not self._examines)
+                weights = PackedWeights(replicas, self._splits, self._total, not self._examines)
             else:
                 values = self._values(replicas)
             results = []
@@ -713,14 +716,13 @@ class Session:
         trained = frozenset(map(id, self.model.trainable_variables))
         with backend.AutocastScope(None):
             values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        splits = {} if self._shards is None else self._shards.splits
         spread: list[list[pinned_calls.Value]] = []
         recording = record.could_possibly_record()
         with record.stop_recording():
             for replica in replicas:
                 spread.append([])
                 for variable, value in zip(variables, values, strict=True):
-                    split = splits.get(id(variable))
+                    split = self._splits.get(id(variable))
                     spread[-1].append(self._sent(value, variable, replica, split))
         places = [
             place
@@ -759,11 +761,10 @@ class Session:
             gradients: for each variable, some gradients, each as a list of those of its slices.
             number: tells sums of equal sizes apart, in all processes.
         """
-        splits = {} if self._shards is None else self._shards.splits
         homes = list(map(self._home, variables))
         totals: list[Any] = []
         for variable, home, arrived in zip(variables, homes, gradients, strict=True):
-            split = splits.get(id(variable))
+            split = self._splits.get(id(variable))
             with tf.device(home):
                 own = [
                     each[0]

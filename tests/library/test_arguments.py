@@ -6,7 +6,6 @@ from typing import Any
 
 import cloudpickle
 import keras
-import numpy as np
 import pytest
 
 import stagecraft as sc
@@ -54,19 +53,6 @@ def test_a_topology_replaces_that_of_the_settings():
     assert (flat["parallel_stages"], flat["parallel_replicas"]) == (1, 2)
     assert flat["train_epochs"] == 2 and "train_steps" not in flat
     assert collected()["parallel_stages"] == 4
-
-
-def test_a_model_is_copied_with_its_weights():
-    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3)])
-    model.compile("adam", loss="mse")
-    make = cloudpickle.loads(
-        cloudpickle.dumps(user_objects.load("", collected(model=model)["train_model"]))
-    )
-    copies = [make(task="not for it"), make()]
-    for copied in copies:
-        assert copied is not model and not copied.compiled
-        for mine, theirs in zip(model.get_weights(), copied.get_weights(), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_refusals():

@@ -6,13 +6,12 @@ releases it. A holder that cannot renew stops writing before the lease expires
 (:meth:`Lease.check`); then another training may take it. The clocks of the machines may differ by
 less than ``grace``. Imports no TensorFlow.
 
-A lease in a folder of a volume that several machines may mount.
-
-The file with the highest number in ``.lease/`` is the lease. A write creates the next number: it
-links a temporary file to that name. link(2) fails if the name exists, and is atomic on NFS, too.
-On a volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL`` creates
-the file. The two highest numbers stay: a process that stalled, and creates a number that was
-removed meanwhile, still sees a higher one.
+:class:`VolumeLease` is a lease in a folder of a volume that several machines may mount. The file
+with the highest number in ``.lease/`` is the lease. A write creates the next number: it links a
+temporary file to that name. link(2) fails if the name exists, and is atomic on NFS, too. On a
+volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL`` creates the
+file. The two highest numbers stay: a process that stalled, and creates a number that was removed
+meanwhile, still sees a higher one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
-from stagecraft.trainer_module.processes import isolation
+from stagecraft.trainer_module.processes import isolation, launcher
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import ProcessGroup
 from stagecraft.trainer_module.processes.process import WorkerProcess
@@ -28,7 +28,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 START_SECONDS = 120.0
 """Timeout until the processes of a topology are connected, imports included."""
 
-_WORKER: tuple[str, ...] = ("-m", "stagecraft.trainer_module.parity.worker")
+_WORKER: tuple[str, ...] = launcher.WORKER
 
 OnPhase = Callable[[str, str], None]
 """Called with a name (a topology, or the reference of one) and its phase."""
@@ -117,16 +117,16 @@ class Check:
         tasks, outs = [], []
         for role in roles(changed_parallel(settings.parallel, evaluator=False)):
             stem = f"{name}-{role.name}".replace(" ", "_")
-            task, out = self.folder / f"{stem}.json", self.folder / f"{stem}.npz"
-            Task(
+            out = self.folder / f"{stem}.npz"
+            task = Task(
                 settings=settings,
                 arguments=self.arguments,
                 data=str(self.data),
                 steps=self.steps,
                 out=str(out),
                 reference=reference,
-            ).write(str(task))
-            tasks.append((role, str(task)))
+            )
+            tasks.append((role, task))
             if not role.serves:
                 outs.append(out)
         self.on_phase(name, "start")
@@ -194,7 +194,7 @@ def _against(case: Case, reference: Results) -> str:
 
 
 def run(
-    tasks: Sequence[tuple[Role, str]],
+    tasks: Sequence[tuple[Role, Task]],
     log: pathlib.Path,
     *,
     start_seconds: float,
@@ -220,8 +220,7 @@ def run(
         ProcessGroup(lambda process, line: print(line, file=output), on_event) as group,
     ):
         for role, task in tasks:
-            process = WorkerProcess(role, _WORKER, [task], {}, namespace=namespace)
-            group.add(process)
+            group.add(WorkerProcess(role, _WORKER, {}, task.line(), namespace))
         while pending := group.unfinished:
             starting = [process for process in pending if not process.started]
             limit = start_seconds if starting else seconds

@@ -11,7 +11,8 @@ whole batch then has the statistics of each of its equal parts, and the referenc
 
 **A trajectory in float64.** A small learning rate leaves the amplified rounding far below
 :data:`~.tolerances.TRAJECTORY_TOLERANCE`, and any mistake in optimizer, schedule, clipping or state
-far above it. All layers compute in float64, even those with another float dtype (:mod:`.float64`).
+far above it. All layers compute in float64, even those with another float dtype
+(:func:`.worker.forced_precision`).
 
 **No drift**: all replicas hold the same bits.
 """
@@ -99,7 +100,7 @@ def trajectory(
     """Compares the final weights of a float64 trajectory with the reference's."""
     findings = [_names(TRAJECTORY, actual, expected, where)]
     for name in actual.keys() & expected.keys():
-        difference = largest(_minus(actual[name], expected[name]))
+        difference = distance(actual[name], expected[name])
         bound = max(tolerances.TRAJECTORY_TOLERANCE, tolerances.DEVIATIONS * amplified[name])
         findings.append(Finding(TRAJECTORY, name, difference, bound, where))
     return worst(findings)
@@ -122,17 +123,21 @@ def worst(findings: Sequence[Finding]) -> Finding:
     return max(findings, key=lambda finding: finding.ratio)
 
 
-def largest(values: np.ndarray) -> float:
-    """The largest absolute value; infinite if one is NaN; 0 if there is none."""
-    if not np.isfinite(values).all():
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest absolute difference, in float64; 0 of no values.
+
+    Infinite if one is NaN, or the shapes differ.
+    """
+    difference = _minus(one, other)
+    if not np.isfinite(difference).all():
         return math.inf
-    return float(np.abs(values).max(initial=0.0))
+    return float(np.abs(difference).max(initial=0.0))
 
 
 def largest_difference(actual: Arrays, expected: Arrays) -> float:
     """The largest absolute difference over all common variables."""
     return max(
-        (largest(_minus(actual[name], expected[name])) for name in actual.keys() & expected.keys()),
+        (distance(actual[name], expected[name]) for name in actual.keys() & expected.keys()),
         default=math.inf,
     )
 

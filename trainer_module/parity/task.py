@@ -21,13 +21,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings
+
+_RUN_FN = "stagecraft.trainer_module.parity.worker.run_fn"
 
 BATCHES_PER_POINT = 2
 """Batches whose gradients are compared at each point."""
@@ -53,22 +57,23 @@ class Task:
     reference: str | None
     """Path of the reference's file; None: this process is the reference."""
 
-    def write(self, path: str) -> None:
-        """Writes the task as JSON."""
-        fields = vars(self) | {
-            "settings": self.settings.flat(),
-            "arguments": dict(self.arguments),
-        }
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(fields, file)
+    def line(self) -> str:
+        """The task as text, for a process of :mod:`stagecraft.trainer_module.worker`."""
+        fields = vars(self) | {"arguments": dict(self.arguments)}
+        config = {"settings": fields.pop("settings").flat()}
+        return TrainingTask(_RUN_FN, types.SimpleNamespace(custom_config=config, **fields)).line()
 
     @classmethod
-    def read(cls, path: str) -> Task:
-        """The inverse of :meth:`write`."""
-        with open(path, encoding="utf-8") as file:
-            fields = json.load(file)
-        settings = TrainingSettings.from_flat(fields["settings"])
-        return cls(**fields | {"settings": settings, "arguments": _tuples(fields["arguments"])})
+    def of(cls, fn_args: Any) -> Task:
+        """The task of which :meth:`line` made the arguments of a ``run_fn``."""
+        return cls(
+            settings=TrainingSettings.from_flat(fn_args.custom_config["settings"]),
+            arguments=_tuples(fn_args.arguments),
+            data=fn_args.data,
+            steps=fn_args.steps,
+            out=fn_args.out,
+            reference=fn_args.reference,
+        )
 
     @property
     def in_float64(self) -> bool:

@@ -1,19 +1,10 @@
-"""One process of a parity check, for one topology:
-
-    python -m stagecraft.trainer_module.parity.worker TASK.json EVENTS
-
-EVENTS is a file descriptor for JSON lines: ``{"event": "started"}`` when all processes of the
-topology are connected, ``{"event": "phase", "phase": …}``, and ``{"event": "done"}`` or
-``{"event": "failed", "message": …}``. The process ends when its standard input closes.
-"""
+"""The part of one process in a parity check: :mod:`stagecraft.trainer_module.worker` runs it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import hashlib
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,14 +12,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.common.errors import UserError, said
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.engines.engine import Engine
-from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.factory import join, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import adapting, dropout
-from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity import cases, criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import (
@@ -45,8 +34,7 @@ from stagecraft.trainer_module.parity.task import (
     points,
     save,
 )
-from stagecraft.trainer_module.processes.events import write
-from stagecraft.trainer_module.processes.process import end_with_parent, run_and_exit
+from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _DTYPES = ("compute_dtype", "variable_dtype")
@@ -59,49 +47,24 @@ State = Mapping[str, np.ndarray]
 Rows = tuple[Nest, Nest]
 """Inputs and targets of a global batch."""
 
-Emit = Callable[..., None]
+
+def run_fn(fn_args: Any) -> None:
+    """Meets the other processes of the topology, and does the part of this one.
+
+    Args:
+        fn_args: of :meth:`.task.Task.line`.
+    """
+    task = Task.of(fn_args)
+    joined = join(task.settings.parallel)
+    measure(task, joined.devices, joined.connected)
 
 
-def main(task_path: str, events: str) -> int:
-    """Runs the task; returns the exit code of the process."""
-    end_with_parent()
-
-    def emit(event: str, **fields: Any) -> None:
-        write(int(events), {"event": event, **fields})
-
-    try:
-        _run(Task.read(task_path), emit)
-    except UserError as error:
-        emit("failed", message=str(error))
-        return 1
-    except Exception as error:  # any error of TensorFlow: the parent reports it
-        traceback.print_exc()
-        emit("failed", message=said(error))
-        return 1
-    emit("done")
-    return 0
-
-
-def _run(task: Task, emit: Emit) -> None:
-    settings = task.settings
-    here = cluster.read()
-    own = strategy.find(settings.parallel.strategy)
-    if here and here.role in own.serves:
-        own.serve()
-    devices = topology.resolve(settings.parallel)
-    connected = connect(devices, settings.parallel)
-    emit("started")
-    measure(task, devices, connected, emit)
-
-
-def measure(
-    task: Task, devices: Topology, strategy: tf.distribute.Strategy | None, emit: Emit
-) -> None:
+def measure(task: Task, devices: Topology, strategy: tf.distribute.Strategy | None) -> None:
     """Computes the results to compare, and writes the output file of the task."""
     driver = Driver(task, devices, strategy)
     reference = None if task.reference is None else Results(task.reference)
     settings = task.settings
-    emit("phase", phase=settings.parallel.precision)
+    events.emit("phase", phase=settings.parallel.precision)
     with forced_precision(settings.parallel.precision):
         if reference is None:
             has_state = driver.has_state(settings)
@@ -125,7 +88,7 @@ def measure(
     low: list[str] = []
     random = dropout.notes(driver.model(settings)) if reference is None else []
     if task.in_float64:
-        emit("phase", phase="float64")
+        events.emit("phase", phase="float64")
         settings = cases.in_float64(settings)
         with forced_precision("float64"):
             engine = driver.engine(settings)
@@ -261,7 +224,7 @@ class Driver:
         with _perturbed(engine, start, error, np.random.RandomState(0)):
             moved = self.trajectory(engine)
         return {
-            f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
+            f"amplified/{name}": np.array(criteria.distance(moved[name], value))
             for name, value in end.items()
         }
 
@@ -421,7 +384,3 @@ def _layer_of(op: str, layers: set[str]) -> str:
             if name in layers:
                 return name
     return op
-
-
-if __name__ == "__main__":
-    run_and_exit(lambda: main(sys.argv[1], sys.argv[2]))

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, strategy
@@ -30,7 +29,8 @@ from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
 
-WORKER = ("-m", "stagecraft.trainer_module.worker")
+WORKER = ("-m", "stagecraft.trainer_module.worker", "-")
+"""The program of a process that reads its task from standard input."""
 
 _ALL = "all"
 _LONGEST_BACK_OFF = 30.0
@@ -82,7 +82,6 @@ def run_local(
     on_event: Callable[[Event], None] | None = None,
     write_log: Callable[[str], None] | None = None,
     program: Sequence[str] = WORKER,
-    variables: Mapping[str, str | None] = MappingProxyType({}),
 ) -> None:
     """Trains in processes on this host, and waits for their end.
 
@@ -92,7 +91,6 @@ def run_local(
     Args:
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
-        variables: of the environment of each process; None removes one.
     """
     on_event = on_event or _show
 
@@ -106,27 +104,18 @@ def run_local(
     with wanted as namespace:
         Supervisor(
             parallel,
-            ["-"],
             first_line=task.line(),
             write_log=write_log or (lambda line: print(line, file=sys.stderr)),
             on_event=on_event,
-            environments=lambda every: [
-                {**own, **variables}
-                for own in liveness.environments(
-                    parallel,
-                    every,
-                    cores=len(os.sched_getaffinity(0)),
-                    gpus=liveness.gpus(parallel),
-                )
-            ],
+            environments=lambda every: liveness.environments(
+                parallel,
+                every,
+                cores=len(os.sched_getaffinity(0)),
+                gpus=liveness.gpus(parallel),
+            ),
             program=program,
             namespace=namespace,
         ).run()
-
-
-def import_path() -> Mapping[str, str | None]:
-    """The variable with which another process imports what this one can."""
-    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
 
 
 def _show(event: Event) -> None:
@@ -148,9 +137,9 @@ class Supervisor:
     """Runs a training of several processes to its end."""
 
     parallel: ParallelSettings
-    arguments: Sequence[str]
     _: dataclasses.KW_ONLY
     first_line: str = ""
+    """Of the standard input of each process."""
     write_log: Callable[[str], None]
     """Called with each line that a process prints, its role in front."""
     on_event: Callable[[Event], None]
@@ -202,12 +191,7 @@ class Supervisor:
         ) as group:
             for role, environment in zip(topology, self.environments(topology), strict=True):
                 process = WorkerProcess(
-                    role,
-                    self.program,
-                    self.arguments,
-                    environment,
-                    self.first_line,
-                    self.namespace,
+                    role, self.program, environment, self.first_line, self.namespace
                 )
                 self._add(group, process)
             while not group.is_done:

@@ -41,7 +41,7 @@ def is_running(pid: int) -> bool:
 
 
 class Process:
-    """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
+    """``python PROGRAM … DESCRIPTOR`` in a session of its own.
 
     The process writes its events to DESCRIPTOR. Its standard input closes when this process ends,
     even by SIGKILL. :meth:`close` removes its temporary folder, with TensorFlow's files.
@@ -50,7 +50,6 @@ class Process:
     def __init__(
         self,
         program: Sequence[str],
-        arguments: Sequence[str] = (),
         *,
         environment: Mapping[str, str | None] | None = None,
         output: IO[bytes] | None = None,
@@ -71,7 +70,7 @@ class Process:
         variables = {**os.environ, **environment}
         reader, writer = os.pipe()
         self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
-        words = [sys.executable, *program, *arguments, str(writer)]
+        words = [sys.executable, *program, str(writer)]
         try:
             self._process = subprocess.Popen(
                 namespace.command(words) if namespace else words,
@@ -215,13 +214,12 @@ class WorkerProcess(Process):
         self,
         role: Role,
         program: Sequence[str],
-        arguments: Sequence[str],
         environment: Mapping[str, str | None],
-        first_line: str = "",
-        namespace: Namespace | None = None,
+        first_line: str,
+        namespace: Namespace | None,
     ):
         self.role = role
-        self._arguments = (role, program, arguments, environment, first_line, namespace)
+        self._arguments = (role, program, environment, first_line, namespace)
         self.started = False  # it and its peers are connected
         self.done = False  # it has reported that its work is done
         self.refused = False  # it has reported an error in data, settings or code
@@ -233,14 +231,13 @@ class WorkerProcess(Process):
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         variables = {
             # The process imports the user's modules from where this process does.
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
             "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1"),
             "TF_CONFIG": role.tf_config,
             **environment,
         }
         super().__init__(
             program,
-            arguments,
             environment=variables,
             first_line=first_line,
             namespace=namespace,

@@ -39,21 +39,21 @@ _COUNTED = 100_000
 """Examples from which a task's constant is found: its error is less than any eval split shows."""
 
 
-def fitted(fn_args: Any, settings: TrainingSettings) -> TrainingSettings:
-    """The settings with a task that knows what Transform found; TensorFlow's devices are set."""
-    transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-    return input_data.fitted(settings, fn_args.train_files, transform)
-
-
 class TrainingContext:
     """The data, model and length of a training, as TFX passes them: checked and loaded."""
 
     def __init__(self, fn_args: Any, settings: TrainingSettings):
-        """Reads the schema and the transform graph, and counts the examples."""
+        """Reads the schema and the transform graph, and counts the examples.
+
+        TensorFlow's devices are set.
+        """
+        self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        settings = input_data.fitted(settings, fn_args.train_files, self.transform)
+        self.settings = settings
+        """The settings, with a task that knows what Transform found."""
         train = settings.train
         self._train, self._train_files = train, fn_args.train_files
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
-        self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         optimizer: Optimizer = registries.OPTIMIZERS.get(train.optimizer)
         optimizer.verify(train)
         self.task, self.schema_path = settings.task.found, fn_args.schema_path

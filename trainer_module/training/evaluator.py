@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.engine import Engine
-from stagecraft.trainer_module.training import callbacks
+from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 
 POLL_SECONDS = 1.0
@@ -45,15 +46,43 @@ def evaluate_all(
     """
     results = Evaluations(checkpoints.root)
     precision = str(settings.get("parallel_precision", "float32"))
+    where = f" (checkpoints: {checkpoints.root})"
     while True:
         done = {entry.step for entry in results.read()}
         for step in _own(checkpoints, settings):
             if step not in done:
-                args = (engine, val_data, checkpoints, reporter, on_phase, results, precision)
-                _evaluate(step, *args)
+                try:
+                    state = checkpoints.load(step).state
+                except UnreadableCheckpointError as error:
+                    _log.info("Not evaluated: %s", error)
+                else:
+                    on_phase("evaluate")
+                    engine.restore(state)
+                    evaluation = evaluate(engine, step, val_data, precision, lambda: where)
+                    results.add(evaluation)
+                    reporter.evaluation(evaluation)
+                    shown = (f"{name} {value:.4f}" for name, value in evaluation.metrics.items())
+                    _log.info("Step %d: loss %.4f, %s", step, evaluation.loss, ", ".join(shown))
             if step == settings["train_steps"]:  # even if it is unreadable
                 return
         threading.Event().wait(POLL_SECONDS)
+
+
+def evaluate(
+    engine: Engine, step: int, val_data: Any, precision: str, kept: Callable[[], str]
+) -> Evaluation:
+    """The metrics of the val split with the engine's weights, after a step.
+
+    Args:
+        kept: names a checkpoint, for the message of an error.
+
+    Raises:
+        DivergedError: the loss is not finite.
+    """
+    metrics = engine.evaluate(val_data)
+    if not math.isfinite(metrics.loss):
+        raise in_evaluation(step, metrics.loss, precision, kept())
+    return Evaluation(step, metrics.loss, **metrics.values)
 
 
 def _own(checkpoints: Checkpoints, settings: resume.Flat) -> list[int]:
@@ -64,35 +93,6 @@ def _own(checkpoints: Checkpoints, settings: resume.Flat) -> list[int]:
             if not resume.changes(checkpoints.notes(step)["settings"], settings, step):
                 own.append(step)
     return own
-
-
-def _evaluate(
-    step: int,
-    engine: Engine,
-    val_data: Any,
-    checkpoints: Checkpoints,
-    reporter: Reporter,
-    on_phase: Callable[[str], None],
-    results: Evaluations,
-    precision: str,
-) -> None:
-    try:
-        checkpoint = checkpoints.load(step)
-    except UnreadableCheckpointError as error:
-        _log.info("Not evaluated: %s", error)
-        return
-    on_phase("evaluate")
-    engine.restore(checkpoint.state)
-    metrics = engine.evaluate(val_data)
-    if not math.isfinite(metrics.loss):
-        raise callbacks.in_evaluation(
-            step, metrics.loss, precision, f" (checkpoints: {checkpoints.root})"
-        )
-    evaluation = Evaluation(step, metrics.loss, **metrics.values)
-    results.add(evaluation)
-    reporter.evaluation(evaluation)
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.values.items())
-    _log.info("Step %d: loss %.4f, %s", step, metrics.loss, shown)
 
 
 @dataclasses.dataclass
@@ -130,3 +130,59 @@ class EvaluationHistory:
     def ranked(self) -> list[Evaluation]:
         """Evaluations, best first."""
         return self.rank(self.evaluations)
+
+
+_RATE = "Lower train.learning_rate, or raise train.warmup_steps."
+
+
+class DivergedError(UserError):
+    """The loss, or a gradient, is infinite or not a number."""
+
+    def __init__(self, what: str, kept: str, *, updates: int, loss: float, precision: str):
+        """``what`` is not finite, such as ``the loss is nan at step 3``; ``kept`` is a checkpoint.
+
+        Without weight ``updates``, the learning rate is not the cause. The loss is in nats.
+        """
+        cause = _cause(updates, loss, precision)
+        super().__init__(f"Training stopped: {what}{kept}. {cause}")
+        self.updates = updates
+        self.loss = loss
+        self.precision = precision
+
+
+def in_training(error: NonFiniteLossError, precision: str, kept: str) -> DivergedError:
+    """The error for a training step."""
+    what = f"the loss is {error.loss} at step {error.step}"
+    if math.isfinite(error.loss):  # with a loss scale, the engine checks the gradients
+        what = f"a gradient is not finite at step {error.step} (loss {error.loss:.4g})"
+    return DivergedError(what, kept, updates=error.step - 1, loss=error.loss, precision=precision)
+
+
+def in_evaluation(step: int, loss: float, precision: str, kept: str) -> DivergedError:
+    """The error for the val split, after a step."""
+    what = f"the loss on the val split is {loss} after step {step}"
+    return DivergedError(what, kept, updates=step, loss=loss, precision=precision)
+
+
+def _cause(updates: int, loss: float, precision: str) -> str:
+    half = precision == "mixed_float16"
+    if updates and not half:
+        return _RATE
+    if updates:
+        return (
+            f"{_RATE} If that does not help, a value exceeds the range of float16 (65,504): use "
+            "parallel.precision: mixed_bfloat16 or float32."
+        )
+    if half:
+        where = "a gradient" if math.isfinite(loss) else "a value of the forward pass"
+        return (
+            f"No weight has changed yet and the loss scale is 1, so {where} exceeds the range of "
+            "float16 (65,504). Use parallel.precision: mixed_bfloat16 or float32. If the error "
+            "remains, the cause is in the inputs or in an operation of the model."
+        )
+    return (
+        "No weight has changed yet, so train.learning_rate is not the cause. Either the inputs are "
+        "not finite, or an operation of the model yields such values, for example a division by 0 "
+        "or the logarithm of 0. Check the output of preprocessing_fn, and the model's operations "
+        "and initial weights."
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -21,10 +20,9 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Eval
 from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.processes.preemption import Preempted
-from stagecraft.trainer_module.training import callbacks
 from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.early_stopping import Watch
-from stagecraft.trainer_module.training.evaluator import EvaluationHistory
+from stagecraft.trainer_module.training.evaluator import EvaluationHistory, evaluate, in_training
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
@@ -291,7 +289,7 @@ class Loop:
                 with watching:
                     metrics = engine.train(batches, steps)
             except NonFiniteLossError as error:
-                raise callbacks.in_training(error, self._precision, self._last_good()) from None
+                raise in_training(error, self._precision, self._last_good()) from None
             seconds = time.perf_counter() - start
             if self.profile:
                 self.profile.after(engine.step)
@@ -315,10 +313,8 @@ class Loop:
 
     def _evaluate(self, val_data: Any) -> None:
         self.on_phase("evaluate")
-        metrics, step = self.engine.evaluate(val_data), self.engine.step
-        if not math.isfinite(metrics.loss):
-            raise callbacks.in_evaluation(step, metrics.loss, self._precision, self._last_good())
-        self._add(Evaluation(step, metrics.loss, **metrics.values))
+        step = self.engine.step
+        self._add(evaluate(self.engine, step, val_data, self._precision, self._last_good))
         self._follow_evaluations()
 
     def _add(self, evaluation: Evaluation) -> None:

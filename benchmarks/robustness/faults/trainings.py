@@ -92,7 +92,7 @@ class Drill:
         path = self.folder / f"{name}.fault.json"
         fault = Fault(kind=kind, role=role, step=step, struck=str(self.struck(name)))
         path.write_text(json.dumps(dataclasses.asdict(fault)))
-        return [str(pathlib.Path(faulty_worker.__file__)), str(path)]
+        return [str(pathlib.Path(faulty_worker.__file__)), str(path), "-"]
 
     def struck(self, name: str) -> pathlib.Path:
         """The file that the fault writes when it strikes."""

@@ -77,6 +77,61 @@ class Loose(Gain):
         self.gain = arguments.pop("gain", 1.0)
 
 
+class Late(keras.layers.Layer):
+    """Makes weights in its first call."""
+
+    def __init__(self, **rest):
+        super().__init__(**rest)
+        self.inner = keras.layers.Dense(3)
+        self.built = True
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 3)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def wrapped(x: Any) -> Any:
+        return 2 * function(x)
+
+    return wrapped
+
+
+class Around(keras.Model):
+    """A model of its own around a model."""
+
+    def __init__(self, base: keras.Model):
+        super().__init__()
+        self.base, self.top = base, keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.top(self.base(x))
+
+    def get_config(self):
+        return {"base": keras.saving.serialize_keras_object(self.base)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config["base"]))
+
+
+class Plain(keras.Sequential):
+    """Inherits all of its methods."""
+
+
+def shift(by: float) -> type:
+    """A class whose name others have."""
+
+    class Shift(keras.layers.Layer):
+        def call(self, x):
+            return x + by
+
+    return Shift
+
+
 def _sequential(*layers: keras.layers.Layer) -> keras.Model:
     return keras.Sequential([keras.Input([4]), *layers])
 
@@ -89,6 +144,10 @@ def _changed(made: keras.Model, change: Callable[[Any], None]) -> keras.Model:
 
 def _set(name: str, value: Any) -> Callable[[Any], None]:
     return lambda made: setattr(made.weights[0], name, value)
+
+
+def _dense(activation: Callable[[Any], Any]) -> keras.Model:
+    return _sequential(keras.layers.Dense(2, activation=activation))
 
 
 LOST = {
@@ -110,6 +169,24 @@ LOST = {
         Gain(), lambda made: setattr(made, "gain", 2.0)
     ),
     "an argument of any name": lambda: Loose(gain=2.0),
+    "weights of the first call": lambda: _sequential(Late()),
+    "a function around one of Keras's": lambda: _dense(twice(keras.activations.relu)),
+    "an operation that has the name of an activation": lambda: _dense(keras.ops.gelu),
+    "another operation": lambda: _dense(keras.ops.square),
+    "a model around a model": lambda: _changed(
+        Around(_sequential(keras.layers.Dense(3))), lambda made: None
+    ),
+    "a class without members": lambda: Plain([keras.Input([4]), keras.layers.Dense(2)]),
+    "two classes of one name": lambda: _sequential(shift(1.0)(), shift(2.0)()),
+    "an output padding": lambda: _sequential(
+        keras.layers.Reshape([4, 1]),
+        keras.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1),
+        keras.layers.GlobalMaxPooling1D(),
+    ),
+    "a frozen weight": lambda: _changed(
+        _sequential(keras.layers.Dense(3), keras.layers.BatchNormalization()),
+        _set("trainable", False),
+    ),
 }
 
 
@@ -119,7 +196,10 @@ def test_a_copy_has_what_a_configuration_loses(name):
     made = model.builder(given)()
     assert np.array_equal(made(X), given(X))
     for one, two in zip(made.weights, given.weights, strict=True):
-        kinds = [(type(each.regularizer), type(each.constraint)) for each in (one, two)]
+        kinds = [
+            (each.path, each.trainable, type(each.regularizer), type(each.constraint))
+            for each in (one, two)
+        ]
         assert kinds[0] == kinds[1]
     np.testing.assert_array_equal(made.losses, given.losses)
     trained = [each(X, training=True) for each in (made, given)]
@@ -146,76 +226,3 @@ def test_state_stays_and_random_outputs_are_not_compared(draws):
     given = _sequential(Counter(draws), keras.layers.Dense(2))
     made = model.builder(given)()
     assert [float(each.layers[0].count) for each in (given, made)] == [0.0, 0.0]
-
-
-class Late(keras.layers.Layer):
-    """Makes weights in its first call."""
-
-    def __init__(self, **rest):
-        super().__init__(**rest)
-        self.inner = keras.layers.Dense(3)
-        self.built = True
-
-    def compute_output_shape(self, shape):
-        return (*shape[:-1], 3)
-
-    def call(self, x):
-        return self.inner(x)
-
-
-def test_weights_of_the_first_call_are_copied():
-    given = _sequential(Late())
-    made = model.builder(given)()
-    assert len(given.weights) == 2 and np.array_equal(made(X), given(X))
-
-
-def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(function)
-    def wrapped(x: Any) -> Any:
-        return 2 * function(x)
-
-    return wrapped
-
-
-@pytest.mark.parametrize(
-    "activation", [twice(keras.activations.relu), keras.ops.gelu, keras.ops.square]
-)
-def test_functions_that_share_a_name_with_those_of_keras(activation):
-    given = _sequential(keras.layers.Dense(2, activation=activation))
-    assert np.array_equal(model.builder(given)()(X), given(X))
-
-
-class Around(keras.Model):
-    """A model of its own around a model."""
-
-    def __init__(self, base: keras.Model):
-        super().__init__()
-        self.base, self.top = base, keras.layers.Dense(1)
-
-    def call(self, x):
-        return self.top(self.base(x))
-
-    def get_config(self):
-        return {"base": keras.saving.serialize_keras_object(self.base)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(keras.saving.deserialize_keras_object(config["base"]))
-
-
-def test_copies_have_different_paths():
-    keras.utils.clear_session()
-    given = Around(_sequential(keras.layers.Dense(3)))
-    builder = model.builder(given)
-    keras.utils.clear_session()
-    made = builder()
-    assert [each.path for each in made.weights] == [each.path for each in given.weights]
-
-
-class Plain(keras.Sequential):
-    """Inherits all of its methods."""
-
-
-def test_a_class_without_members():
-    given = Plain([keras.Input([4]), keras.layers.Dense(2)])
-    assert np.array_equal(model.builder(given)()(X), given(X))

@@ -94,11 +94,6 @@ def test_a_copy_has_the_functions_and_classes_of_the_model():
     for made in (builder(), again(), again()):
         assert np.array_equal(made(X), given(X)) and not np.array_equal(made(X), 0 * given(X))
         assert made.losses == given.losses != []
-
-
-def test_functions_keep_their_names():
-    given = functional()
-    model.builder(given)
     names = [layer.function.__name__ for layer in given.layers[-2:]]
     assert names == ["<lambda>", "<lambda>"]
     assert given.layers[1].activation.__name__ == "activation"
@@ -110,61 +105,6 @@ def test_the_code_of_functions_is_part_of_the_digest():
         keras.utils.clear_session()
         built.append(pickles.digest(model.builder(functional(factor))))
     assert built[0] == built[1] != built[2]
-
-
-def test_classes_of_the_same_name_stay_apart():
-    def shift(by: float) -> type:
-        class Shift(keras.layers.Layer):
-            def call(self, x):
-                return x + by
-
-        return Shift
-
-    one, two = shift(1.0), shift(2.0)
-    inputs = keras.Input([4])
-    given = keras.Model(inputs, two()(one()(inputs)))
-    assert np.array_equal(model.builder(given)()(X), X + 3)
-
-
-class Power(keras.layers.Layer):
-    def __init__(self, exponent: float = 2.0, **arguments):
-        super().__init__(**arguments)
-        self.exponent = exponent
-
-    def call(self, x):
-        return x**self.exponent
-
-    def get_config(self):
-        return super().get_config()
-
-
-def test_arguments_that_a_configuration_lacks():
-    given = keras.Sequential([keras.Input([4]), Power(3.0)])
-    assert np.array_equal(model.builder(given)()(X), given(X))
-
-
-def test_a_copy_has_the_output_padding_that_keras_forgets():
-    given = keras.Sequential(
-        [
-            keras.Input([4, 1]),
-            keras.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1, name="up"),
-            keras.layers.GlobalMaxPooling1D(),
-        ]
-    )
-    made = model.builder(given)()
-    assert made.get_layer("up").output.shape == given.get_layer("up").output.shape
-    assert np.array_equal(made(X[..., None]), given(X[..., None]))
-    assert "get_config" not in vars(given.get_layer("up"))
-
-
-def test_a_frozen_weight_stays_frozen():
-    layers = [keras.Input([4]), keras.layers.Dense(3), keras.layers.BatchNormalization()]
-    given = keras.Sequential(layers)
-    given.layers[0].kernel.trainable = False
-    made = model.builder(given)()
-    flags = [[weight.trainable for weight in each.weights] for each in (given, made)]
-    assert flags[0] == flags[1] == [False, True, True, True, False, False]
-    assert len(made.trainable_weights) == 3
 
 
 def test_an_argument_may_be_not_a_number():

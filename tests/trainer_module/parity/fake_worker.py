@@ -18,9 +18,10 @@ import time
 import numpy as np
 
 from stagecraft.trainer_module.parity.task import Notes, Task, points, save
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
-task = Task.read(sys.argv[1])
-events = int(sys.argv[2])
+task = Task.of(TrainingTask.parsed(sys.stdin.readline()).arguments)
+events = int(sys.argv[1])
 parallel = task.settings.parallel
 behaviour = dict(json.loads(os.environ["FAKE"])).get(parallel.strategy, "equal")
 

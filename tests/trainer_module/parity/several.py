@@ -2,7 +2,7 @@
 
     python several.py JOBS.json
 
-JOBS.json is a list of objects: ``task`` is a file of a :class:`Task`, ``fault`` None or one of
+JOBS.json is a list of objects: ``task`` is the line of a :class:`Task`, ``fault`` None or one of
 :data:`FAULTS`. Without a fault all is computed that the worker computes, and else the gradients of
 the first point, with the fault in the engine. A job that fails leaves a file ``.error`` in place of
 its ``.npz``.
@@ -25,6 +25,7 @@ from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
 from stagecraft.trainer_module.parity.worker import Driver, measure
+from stagecraft.trainer_module.processes.training_task import TrainingTask
 
 
 def _first(found: Any, other: Any) -> Any:
@@ -76,7 +77,7 @@ def main(path: str) -> None:
     """Runs the jobs, one after the other."""
     with open(path, encoding="utf-8") as file:
         jobs = json.load(file)
-    tasks = [Task.read(job["task"]) for job in jobs]
+    tasks = [Task.of(TrainingTask.parsed(job["task"]).arguments) for job in jobs]
     devices = topology.resolve(tasks[0].settings.parallel)
     over = connect(devices, tasks[0].settings.parallel)
     for job, task in zip(jobs, tasks, strict=True):
@@ -86,7 +87,7 @@ def main(path: str) -> None:
                 with _fault(job["fault"]):
                     _gradients(task, devices, over)
             else:
-                measure(task, devices, over, lambda event, **fields: None)
+                measure(task, devices, over)
         except Exception:  # its test fails; the others' need not
             pathlib.Path(task.out).with_suffix(".error").write_text(traceback.format_exc())
 

@@ -21,16 +21,15 @@ def _run(
     phases: list[str] = []
     tasks = []
     for role in roles(settings.parallel):
-        path = folder / f"{role.name}.json"
-        Task(
+        task = Task(
             settings=settings,
             arguments=classes(),
             data="",
             steps=4,
             out=str(folder / f"{role.name}.npz"),
             reference=None,
-        ).write(str(path))
-        tasks.append((role, str(path)))
+        )
+        tasks.append((role, task))
     run(
         tasks,
         folder / "log",

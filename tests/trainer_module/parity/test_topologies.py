@@ -99,15 +99,17 @@ def test_the_tolerance_leaves_room_and_no_more(rows):
 @pytest.mark.slow
 def test_a_process_ends_with_its_parent(tmp_path):
     (case,) = cases.select("stages-2", TrainingSettings(), steps=STEPS, batch_size=BATCH)
-    task, out, data = (str(tmp_path / name) for name in ("task.json", "out.npz", "data.npz"))
+    out, data = (str(tmp_path / name) for name in ("out.npz", "data.npz"))
     zeros = np.zeros(BATCH, np.int64)
     np.savez(data, inputs=np.zeros((BATCH, 32, 32, 3), np.float32), targets=zeros)
-    Task(
+    task = Task(
         settings=case.settings, arguments=classes(), data=data, steps=STEPS, out=out, reference=None
-    ).write(task)
+    )
     reader, writer = os.pipe()
     ended = subprocess.run(  # a pipe that nobody holds open any more
-        [sys.executable, *check._WORKER, task, str(writer)], input=b"", pass_fds=[writer]
+        [sys.executable, *check._WORKER, str(writer)],
+        input=f"{task.line()}\n".encode(),
+        pass_fds=[writer],
     )
     os.close(reader)
     os.close(writer)

@@ -120,16 +120,15 @@ class Bench:
     def _written(
         self, settings: TrainingSettings, stem: str, reference: str | None, fault: str | None
     ) -> dict[str, str | None]:
-        task = self._folder / f"{stem}.json"
-        Task(
+        task = Task(
             settings=settings,
             arguments=classes(CLASSES),
             data=str(self._data),
             steps=STEPS,
             out=str(self._file(stem)),
             reference=reference,
-        ).write(str(task))
-        return {"task": str(task), "fault": fault}
+        )
+        return {"task": task.line(), "fault": fault}
 
     def _file(self, stem: str) -> pathlib.Path:
         return self._folder / f"{stem}.npz"

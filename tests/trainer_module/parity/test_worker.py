@@ -50,7 +50,7 @@ class Ran:
         # In this process there are no devices but the one.
         parallel = cases.changed_parallel(settings.parallel, virtual_devices=0)
         devices = topology.resolve(parallel)
-        measure(task, devices, connect(devices, parallel), lambda event, **fields: None)
+        measure(task, devices, connect(devices, parallel))
         return Results(out)
 
     def why(self, found: Results | None = None) -> list[str]:

@@ -54,11 +54,10 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         result = Run(tmp_path)
         training = Supervisor(
             ParallelSettings(**parallel),
-            [str(tmp_path)],
             write_log=write_log or result.log.append,
             on_event=result.events.append,
             environments=lambda roles: [{}] * len(roles),
-            program=[str(FAKE)],
+            program=[str(FAKE), str(tmp_path)],
         )
         if error is None:
             training.run()
@@ -131,7 +130,6 @@ def test_the_number_of_restarts_is_limited(run, limit, error):
 def test_the_pause_before_a_restart_grows():
     training = Supervisor(
         ParallelSettings(max_restarts=2000, **IN_STEP),
-        [],
         write_log=print,
         on_event=lambda event: None,
         environments=lambda roles: [],
@@ -254,8 +252,9 @@ def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
         launcher.Supervisor(
-            parallel, [{str(folder)!r}], write_log=print, on_event=print,
-            environments=lambda roles: [dict()] * len(roles), program=[{str(FAKE)!r}],
+            parallel, write_log=print, on_event=print,
+            environments=lambda roles: [dict()] * len(roles),
+            program=[{str(FAKE)!r}, {str(folder)!r}],
         ).run()
     """)
     return subprocess.Popen([sys.executable, "-c", code])

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
-from stagecraft.trainer_module.training import callbacks
+from stagecraft.trainer_module.training import evaluator
 
 KEPT = " (/checkpoints)"
 
@@ -21,12 +21,12 @@ KEPT = " (/checkpoints)"
     ],
 )
 def test_the_cause_depends_on_step_and_precision(step, loss, precision):
-    error = callbacks.in_training(NonFiniteLossError(step, loss), precision, KEPT)
+    error = evaluator.in_training(NonFiniteLossError(step, loss), precision, KEPT)
     assert (error.updates, error.precision) == (step - 1, precision)
     # Before the first update, the learning rate is not the cause.
     assert ("Lower train.learning_rate" in str(error)) == (step > 1)
 
 
 def test_of_the_val_split():
-    error = callbacks.in_evaluation(4, math.inf, "float32", KEPT)
+    error = evaluator.in_evaluation(4, math.inf, "float32", KEPT)
     assert (error.updates, error.loss) == (4, math.inf)

@@ -14,6 +14,7 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.early_stopping import Watch
 
 IMAGES = registries.TASKS.get("image_classification")
@@ -140,8 +141,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_callbacks_are_called_at_their_times(calls, tmp_path):
-    from stagecraft.trainer_module.training.callbacks import Callbacks
-
     engine = Engine()
     counting.train(engine, tmp_path, total=10, callbacks=Callbacks(["noting:Notes"], 5))
     names = [name for name, _ in calls]
@@ -165,8 +164,6 @@ def test_callbacks_are_called_at_their_times(calls, tmp_path):
 
 
 def test_other_workers_call_none_but_end_epochs_alike(calls):
-    from stagecraft.trainer_module.training.callbacks import Callbacks
-
     other = Callbacks(["noting:Notes"], 5, chief=False)
     other.begin()
     assert (other.epoch_steps, calls) == (5, [])
@@ -174,8 +171,6 @@ def test_other_workers_call_none_but_end_epochs_alike(calls):
 
 
 def test_callbacks_that_fail(calls, tmp_path):
-    from stagecraft.trainer_module.training.callbacks import Callbacks
-
     failing = Callbacks(["noting:Failing"], 5)
     with pytest.raises(UserError) as caught:
         counting.train(Engine(), tmp_path, callbacks=failing)

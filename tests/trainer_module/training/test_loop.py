@@ -13,7 +13,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training import loop
-from stagecraft.trainer_module.training.callbacks import DivergedError
+from stagecraft.trainer_module.training.evaluator import DivergedError
 
 
 def test_evaluates_at_every_boundary_and_at_the_end(tmp_path):
