@@ -19,11 +19,9 @@ import argparse
 import os
 import platform
 import statistics
-import subprocess
-import sys
 from typing import Any
 
-from common import engine_for, figures, noise, serve, spread, take_turns
+from common import engine_for, figures, noise, serve, spread, start, take_turns
 
 
 def main() -> None:
@@ -49,7 +47,7 @@ def main() -> None:
         "strong": (args.workers, args.batch),
         "weak": (args.workers, args.batch * args.workers),
     }
-    rounds = take_turns({name: start(args, *side) for name, side in sides.items()}, args.rounds)
+    rounds = take_turns({name: started(args, *side) for name, side in sides.items()}, args.rounds)
     rates = [
         {name: args.steps * sides[name][1] / seconds for name, seconds in times.items()}
         for times in rounds
@@ -64,22 +62,15 @@ def main() -> None:
     figures(higher=found)
 
 
-def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
+def started(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """Starts the processes of a side."""
     from stagecraft.trainer_module.parallel.roles import roles
 
-    command = [
-        *(sys.executable, __file__, "--model", args.model, "--strategy", args.strategy),
-        *("--steps", str(args.steps), "--child", str(workers), str(batch)),
-    ]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    words = ("--model", args.model, "--strategy", args.strategy, "--steps", args.steps)
     return [
-        subprocess.Popen(
-            command,
-            env=environment | ({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        start(
+            *(*words, "--child", workers, batch),
+            **({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
         )
         for role in roles(parallel(args.strategy, workers))
     ]

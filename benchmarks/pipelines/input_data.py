@@ -15,14 +15,12 @@ import argparse
 import itertools
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 import tensorflow_transform as tft
 
-from common import figures, spread, versions
+from common import call, figures, spread, stagecraft, versions
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -42,12 +40,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder)
-        stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
-        subprocess.run(
-            [stagecraft, "run", "--to", "Transform", "--data", args.archive, "--output", output],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        words = ("run", "--to", "Transform", "--data", args.archive, "--output", output)
+        call(stagecraft(*words, settings={}))
         (examples,) = output.glob("pipeline_root/Cifar10ExampleGen/examples/*/Split-train")
         (graph,) = output.glob("pipeline_root/Transform/transform_graph/*")
         files = [str(examples / "*")]

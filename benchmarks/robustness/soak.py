@@ -30,8 +30,7 @@ import time
 from collections.abc import Callable
 
 import psutil
-from faults.training import Training
-from faults.trainings import SYNCHRONOUS, Drill
+from faults.trainings import SYNCHRONOUS, Drill, Training
 
 from common import figures
 from stagecraft.pipeline.settings import load
