@@ -155,7 +155,7 @@ def _check_pool(options: PipelineOptions, environment: str) -> None:
     if not environment.startswith("EXTERNAL") or ":" not in master:
         return
     try:
-        hosts = FlinkRest(master if "://" in master else f"http://{master}").hosts()
+        hosts = FlinkRest.of(master).hosts()
     except OSError:  # only a job server reaches Flink
         return
     own = address.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
