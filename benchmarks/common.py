@@ -6,6 +6,7 @@ this file.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -24,6 +25,14 @@ import psutil
 CLASSES = 10
 ARGUMENTS = {"input_shape": (32, 32, 3), "num_classes": CLASSES}
 """Of the functions that build models."""
+
+
+def options(doc: str, **defaults: object) -> argparse.ArgumentParser:
+    """A parser of the command line, with options that have defaults, and their types."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    return parser
 
 
 def versions() -> str:

@@ -19,7 +19,7 @@ import statistics
 import time
 from typing import Any
 
-from common import answer, engine_for, figures, repeated, spread
+from common import answer, engine_for, figures, options, repeated, spread
 
 TOKENS, LENGTH, WIDTH, BATCH, CLASSES = 1000, 64, 128, 32, 10
 
@@ -27,11 +27,10 @@ ENGINES = ("engine", "trainer")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--blocks", action="append", type=int, help="default: 12 and 24")
     parser.add_argument("--topology", action="append", help="default: 4x2, 4x8 and 4x32")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="default: both")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     args = parser.parse_args()
     topologies = args.topology or ["4x2", "4x8", "4x32"]

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from common import ARGUMENTS, CLASSES, ask, figures, spread, start, timed, versions
+from common import ARGUMENTS, CLASSES, ask, figures, options, spread, start, timed, versions
 
 IDS, LENGTH, WIDTH = 1000, 32, 64
 """Of texts: numbers of tokens, of tokens in a text, and of features."""
@@ -39,11 +39,8 @@ SIDES = ("one", "replicas", "keras")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=5, examples=2560, batch=128)
     parser.add_argument("--model", action="append", choices=MODELS, help="default: all of them")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--examples", type=int, default=2560)
-    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:

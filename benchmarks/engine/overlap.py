@@ -18,7 +18,6 @@ stages waited, by its timeline, and the predicted bubble.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import sys
@@ -32,7 +31,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common import engine_for, figures, repeated, timed, versions
+from common import engine_for, figures, options, repeated, timed, versions
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.monitoring.timeline import find_spans, idle, record_ops
@@ -44,8 +43,7 @@ THREADS = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--forward-ms", type=float, default=20.0, help="per microbatch")
     parser.add_argument("--backward-ms", type=float, default=40.0, help="per microbatch")
     parser.add_argument(

@@ -33,15 +33,13 @@ from typing import Any
 
 import numpy as np
 
-from common import ARGUMENTS, answer, engine_for, figures, noise
+from common import ARGUMENTS, answer, engine_for, figures, noise, options
 
 STEPS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet56")
-    parser.add_argument("--batch", type=int, default=128)
+    parser = options(__doc__, model="resnet56", batch=128)
     parser.add_argument("--microbatches", type=int, action="append", help="default: 1 and 4")
     parser.add_argument("--schedule", default="1f1b", help="or gpipe")
     parser.add_argument("--child", nargs=2, metavar=("on|off", "NPZ"), help=argparse.SUPPRESS)

@@ -20,14 +20,13 @@ import json
 import statistics
 from typing import Any
 
-from common import engine_for, figures, noise, serve, spread, start, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 EXAMPLES, IDS, WIDTH = 4, 8, 100
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=int, default=4)
+    parser = options(__doc__, shards=4)
     parser.add_argument("--mb", type=float, default=400, help="size of each of the two layers")
     parser.add_argument("--rounds", type=int, default=3, help="steps that are timed")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)

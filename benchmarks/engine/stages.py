@@ -20,18 +20,13 @@ import os
 import platform
 import statistics
 
-from common import engine_for, figures, noise, serve, spread, start, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 MICROBATCHES = (4, 8)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet56")
-    parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--schedule", default="1f1b")
+    parser = options(__doc__, model="resnet56", stages=2, batch=128, rounds=10, schedule="1f1b")
     parser.add_argument("--jit", choices=("off", "on"), action="append", help="default: both")
     parser.add_argument("--child", nargs=2, type=int, metavar=("K", "M"), help=argparse.SUPPRESS)
     args = parser.parse_args()

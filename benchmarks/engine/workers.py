@@ -21,17 +21,14 @@ import platform
 import statistics
 from typing import Any
 
-from common import engine_for, figures, noise, serve, spread, start, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet20")
-    parser.add_argument("--strategy", default="multi_worker_mirrored")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
+    parser = options(
+        __doc__, model="resnet20", strategy="multi_worker_mirrored", workers=2, batch=128, rounds=10
+    )
     parser.add_argument("--steps", type=int, default=3, help="steps per round")
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--child", nargs=2, type=int, metavar=("N", "B"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

@@ -11,7 +11,6 @@ tf.data tunes its number of threads while it runs.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import pathlib
 import statistics
@@ -20,7 +19,7 @@ import time
 
 import tensorflow_transform as tft
 
-from common import call, figures, spread, stagecraft, versions
+from common import call, figures, options, spread, stagecraft, versions
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -31,12 +30,9 @@ MAIN = ", crop,flip:"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=5, seconds=3.0, batch=128)
     parser.add_argument("archive", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before each")
-    parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder)

@@ -24,7 +24,7 @@ from importlib.metadata import version
 
 import psutil
 
-from common import call, figures, stagecraft
+from common import call, figures, options, stagecraft
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock" / "stock_pipeline.py"
 SIDES = {"ours": "Stagecraft", "stock": "standard TFX"}
@@ -32,10 +32,8 @@ SIDES = {"ours": "Stagecraft", "stock": "standard TFX"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=1, steps=391)
     parser.add_argument("archives", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=391)
     parser.add_argument(
         "--min-accuracy", type=float, default=0.1, help="threshold for pushing, on both sides"
     )

@@ -13,7 +13,6 @@ network of its family; --epochs 12 without --model is the preset itself.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -21,7 +20,7 @@ import statistics
 import tempfile
 from typing import Any, NamedTuple
 
-from common import call, figures, spread, stagecraft, versions
+from common import call, figures, options, spread, stagecraft, versions
 
 RECIPE = "recipe"
 
@@ -94,11 +93,8 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, seeds=3, epochs=8.0, model="airbench_64_256_256")
     parser.add_argument("archive", type=os.path.abspath)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=float, default=8)
-    parser.add_argument("--model", default="airbench_64_256_256")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS)[1:])
     parser.add_argument("--set", action="append", default=[], help="a setting of all variants")
     args = parser.parse_args()

@@ -10,7 +10,6 @@ process, from its start. The AUC is that of the Trainer's SavedModel on the spli
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import pathlib
@@ -22,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import call, figures, spread, stagecraft, timed, versions
+from common import call, figures, options, spread, stagecraft, timed, versions
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock"
 TEMPLATE = STOCK / "taxi_template.py"
@@ -37,8 +36,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = options(__doc__, seeds=3)
     parser.add_argument("--steps", type=int, default=1000, help="the template's default: 1000")
     args = parser.parse_args()
 

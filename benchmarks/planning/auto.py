@@ -24,7 +24,6 @@ topologies take turns. Columns:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import itertools
@@ -40,7 +39,7 @@ import numpy as np
 import tensorflow as tf
 from emulated.devices import BACKWARD, BUSY, Busy, linked
 
-from common import ARGUMENTS, engine_for, figures, noise, repeated, timed, versions
+from common import ARGUMENTS, engine_for, figures, noise, options, repeated, timed, versions
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.costs import Times, stage_costs
@@ -110,11 +109,10 @@ class Case(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--model", choices=MODELS, action="append", help="default: all")
     parser.add_argument("--devices", type=int, action="append", help=f"default: {DEVICES}")
     parser.add_argument("--here", action="append", help="a train.model, on this machine itself")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of all stated times")
     parser.add_argument("--batch", type=int, default=REAL_BATCH, help="of --here")
     parser.add_argument("--verbose", action="store_true", help="print each topology")

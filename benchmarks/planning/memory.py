@@ -19,19 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from common import answer, engine_for, figures, repeated
+from common import answer, engine_for, figures, options, repeated
 
 STEPS = 3
 ENGINES = ("Trainer", "Keras's fit")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--stages", type=int, default=2)
+    parser = options(__doc__, blocks=6, width=256, length=128, batch=64, stages=2)
     parser.add_argument("--microbatches", type=int, action="append", help="default: 1, 4 and 8")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
