@@ -22,8 +22,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from sitting import needs, page, record
-from sitting.plan import PLAN, Benchmark
+from sitting import page, record
+from sitting.plan import PLAN, VARIABLE, Benchmark, NoArchive, folder_of_archives, placeholders
 from sitting.running import BENCHMARKS, Failed, measure
 
 BUSY = 0.5
@@ -42,9 +42,9 @@ def main(words: Sequence[str] | None = None, plan: Sequence[Benchmark] = PLAN) -
     parser.add_argument("--page", action="store_true", help="write RESULTS.md, and run none")
     parser.add_argument(
         "--archive",
-        default=os.environ.get(needs.VARIABLE),
+        default=os.environ.get(VARIABLE),
         metavar="FOLDER",
-        help=f"with the archives of CIFAR-10; default: the variable {needs.VARIABLE}",
+        help=f"with the archives of CIFAR-10; default: the variable {VARIABLE}",
     )
     parser.add_argument(
         "--output",
@@ -63,8 +63,8 @@ def main(words: Sequence[str] | None = None, plan: Sequence[Benchmark] = PLAN) -
         if args.page:
             book.write_page()
             return 0
-        return sit(chosen, book, needs.folder_of_archives(args.archive))
-    except needs.NoArchive as error:
+        return sit(chosen, book, folder_of_archives(args.archive))
+    except NoArchive as error:
         parser.error(f"--archive: {error}")
     except record.BadResults as error:
         print(error, file=sys.stderr)
@@ -124,7 +124,7 @@ def sit(chosen: Sequence[Benchmark], book: Book, archives: pathlib.Path | None) 
         print(f"[{number} of {len(chosen)}, {minutes}:{seconds:02}] {text}", flush=True)
 
     for number, each in enumerate(chosen, start=1):
-        if reason := needs.missing(each, archives):
+        if reason := each.missing(archives):
             skipped[each.name] = reason
             say(number, f"{each.name} skipped: {reason}")
             continue
@@ -133,7 +133,7 @@ def sit(chosen: Sequence[Benchmark], book: Book, archives: pathlib.Path | None) 
         say(number, f"{each.name}{busy}")
         try:
             found = measure(
-                each, needs.paths(archives), lambda line: print(f"    {line}", flush=True)
+                each, placeholders(archives), lambda line: print(f"    {line}", flush=True)
             )
         except Failed as error:
             failed[each.name] = str(error)

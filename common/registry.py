@@ -75,13 +75,9 @@ class Registry:
         self._more = more
         self._loaded: dict[str, Any] = {}
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Names of the built-in entries that have files."""
-        return self._built_in
-
     @functools.cached_property
-    def _built_in(self) -> tuple[str, ...]:
+    def files(self) -> tuple[str, ...]:
+        """Names of the built-in entries: those of their files."""
         path = importlib.import_module(self._package).__path__
         return tuple(sorted(module.name for module in pkgutil.iter_modules(path)))
 
@@ -92,7 +88,7 @@ class Registry:
     def names(self) -> list[str]:
         """Names of all entries, without the user's: built-in ones first, then entry points, then
         those of ``more``; each group in alphabetical order."""
-        known = [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
+        known = [*self.files, *sorted(self._added.keys() - set(self.files))]
         more = importlib.import_module(self._more).names() if self._more else []
         return [*known, *(name for name in more if name not in known)]
 
@@ -102,7 +98,7 @@ class Registry:
 
     def built_in(self) -> list[Any]:
         """The entries of this package."""
-        return [self.get(name) for name in self._built_in]
+        return [self.get(name) for name in self.files]
 
     def refresh(self) -> None:
         """Forgets what entry points there were, as after an installation into a running Python."""
@@ -136,7 +132,7 @@ class Registry:
         return entry
 
     def _find(self, name: str) -> Any:
-        if name in self._built_in:
+        if name in self.files:
             module = importlib.import_module(f"{self._package}.{name}")
             kind = pkgutil.resolve_name(self._kind)
             values = [value for key, value in vars(module).items() if key.isupper()]

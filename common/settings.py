@@ -6,7 +6,6 @@ YAML gives the mapping or the list itself; a flat setting, which ML Metadata sto
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import math
 import re
@@ -17,8 +16,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from stagecraft.common import secrets
-from stagecraft.common.errors import SettingError, UserError, setting_error
+from stagecraft.common import secrets, user_objects
+from stagecraft.common.errors import SettingError, UserError, nearest, setting_error
 
 LARGEST = 2**63 - 1
 """Largest integer of ML Metadata, TensorFlow and Kubernetes (int64)."""
@@ -58,12 +57,12 @@ class Settings(BaseModel):
         if isinstance(data, dict):
             for key in data:
                 if key not in cls.model_fields:
-                    near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else ""
+                    near = nearest(str(key), cls.model_fields, "")
+                    hint = f"did you mean {near!r}?" if near else ""
                     known = "the known settings are " + ", ".join(cls.model_fields)
                     shown = secrets.redact(f"{str(key)!r}")
                     message = f"unknown setting {shown}; {hint or known}"
-                    raise UnknownSettingError(message, str(key), near[0] if near else "")
+                    raise UnknownSettingError(message, str(key), near)
         return data
 
     @field_validator("*", mode="after")
@@ -107,14 +106,11 @@ def readable(section: str = "") -> Iterator[None]:
         ) from None
 
 
-_DOTTED = r"\w+(\.\w+)*:\w+"
-
-
 def mapping(setting: str, value: Any) -> dict[str, Any]:
     """A mapping, from itself or its JSON. The order is kept."""
     if value is None or value == "":
         return {}
-    parsed = json_of(value) if isinstance(value, str) else value
+    parsed = json_of(value)
     if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
         raise SettingError(setting, value, "is not a mapping", "names and values: {NAME: VALUE}")
     _check_json(setting, dict(parsed))
@@ -127,7 +123,7 @@ def names(setting: str, value: Any, example: str = "NAME") -> tuple[str, ...]:
     Args:
         example: names that the setting accepts, for the message of an error.
     """
-    parsed = json_of(value) if isinstance(value, str) else value
+    parsed = json_of(value)
     if isinstance(value, str) and not isinstance(parsed, list):
         parsed = value.split(",") if value else ()
     if parsed is None:
@@ -139,10 +135,9 @@ def names(setting: str, value: Any, example: str = "NAME") -> tuple[str, ...]:
 
 def patterns(setting: str, value: Any) -> tuple[str, ...]:
     """Regular expressions, from a list, its JSON, or one expression."""
-    parsed = json_of(value) if isinstance(value, str) else value
-    parsed = (
-        [value] if isinstance(value, str) and value and not isinstance(parsed, list) else parsed
-    )
+    parsed = json_of(value)
+    if isinstance(value, str) and not isinstance(parsed, list):
+        parsed = [value] if value else ()
     if not parsed:
         return ()
     if not isinstance(parsed, (list, tuple)) or not all(isinstance(each, str) for each in parsed):
@@ -198,7 +193,7 @@ def dotted_names(setting: str, value: Any) -> tuple[str, ...]:
     """Names of the form ``package.module:name``, as :func:`names` takes them."""
     found = names(setting, value, "mine.logs:Printer")
     for name in found:
-        if not re.fullmatch(_DOTTED, name):
+        if not user_objects.is_name(name):
             raise SettingError(
                 setting, name, "does not have the form package.module:Class", "mine.logs:Printer"
             )
@@ -214,10 +209,12 @@ def _check_pattern(setting: str, pattern: str) -> None:
         ) from None
 
 
-def json_of(text: str) -> Any:
-    """The value of a text in JSON; None: it is no JSON."""
+def json_of(value: Any) -> Any:
+    """The value itself; of a text, what it is in JSON, or None if it is no JSON."""
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value)
     except ValueError:
         return None
 

@@ -134,12 +134,6 @@ def checkpoint_interval(cost: float, between: float) -> float:
     return math.sqrt(2 * cost * between) * (1 + math.sqrt(half) / 3 + half / 9) - cost
 
 
-def expected_useful(interval: float, faults: Faults, between: float) -> float:
-    """The share of useful time for failures with exponential gaps (Daly, equation 20)."""
-    cycle = math.expm1((interval + faults.checkpoint) / between)
-    return interval / (between * math.exp(faults.restart / between) * cycle)
-
-
 def simulate(
     interval: float, faults: Faults, between: float, draw: np.random.Generator
 ) -> np.ndarray:

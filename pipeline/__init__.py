@@ -17,13 +17,15 @@ if typing.TYPE_CHECKING:
         compile_pipeline as compile_for_vertex,
     )
     from stagecraft.pipeline.beam import beam_args as beam_args
-    from stagecraft.pipeline.checks.model_arguments import find as model_arguments
-    from stagecraft.pipeline.checks.preflight import check as check_model
+    from stagecraft.pipeline.checks.preflight import (
+        check as check_model,
+        model_arguments as model_arguments,
+    )
     from stagecraft.pipeline.data import (
-        example_gen_of as example_gen_of,
+        eval_config as eval_config,
+        example_gen as example_gen_of,
         preprocessing as preprocessing_of,
     )
-    from stagecraft.pipeline.evaluation import eval_config as eval_config
     from stagecraft.pipeline.kubeflow.compile import (
         check as check_kubeflow,
         compile_pipeline as compile_for_kubeflow,

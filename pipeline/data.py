@@ -1,4 +1,4 @@
-"""The parts of the pipeline that the data and the task choose."""
+"""The parts of the pipeline that the settings ``data:``, ``task:`` and ``evaluate:`` choose."""
 
 from __future__ import annotations
 
@@ -9,81 +9,70 @@ from typing import Any
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.proto import example_gen_pb2
 
-from stagecraft.components import Cifar10ExampleGen
+from stagecraft.common.errors import SettingError
+from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.sample import SampleExampleGen
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-from stagecraft.pipeline.settings import DataSettings, PipelineSettings
-from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN
+from stagecraft.pipeline.settings import DataSettings, EvaluateSettings, PipelineSettings
+from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, SAMPLE_SOURCE
+from stagecraft.schemas.features import MissingFeatureError
+from stagecraft.trainer_module.data import schema_reader
 from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.settings import TaskSettings
 
-IMAGE_FOLDER = "stagecraft.components.example_gen.kinds.image_folder.ImageFolderExampleGen"
+_KINDS = {
+    "cifar": "stagecraft.components.Cifar10ExampleGen",
+    "folder": "stagecraft.components.example_gen.kinds.image_folder.ImageFolderExampleGen",
+}
+"""ExampleGens of pictures, which no task names."""
 
 _BUCKETS = 1000
 """Buckets by hash that the splits share."""
 
 
-def example_gen_of(
-    settings: PipelineSettings, source: RuntimeParameter | None = None
+def example_gen(
+    settings: PipelineSettings,
+    source: RuntimeParameter | None = None,
+    span: RuntimeParameter | None = None,
 ) -> BaseComponent:
     """The component that makes the examples of the settings ``data:``.
 
     Args:
         source: a runtime parameter in place of ``data.source``.
-    """
-    return example_gen(settings, settings.data.source if source is None else source)
-
-
-def example_gen(settings: PipelineSettings, source: Any, span: Any = None) -> BaseComponent:
-    """The component that makes the examples.
-
-    Args:
-        source: ``data.source``, or a runtime parameter in its place.
         span: a runtime parameter in place of ``data.span``.
     """
     data, task = settings.data, settings.task
-    span = data.span if span is None else span
     generator = data.generator(task.found)
-    if generator in ("task", "folder"):
-        path = IMAGE_FOLDER if generator == "folder" else task.found.example_gen
-        kind = pkgutil.resolve_name(path)
-        values = {
-            **data.model_dump(exclude={"window"}),  # of spans; TextExampleGen has other windows
-            "source": source,
-            "dataset": data.dataset_name,
-            "span": span,
-        }
+    values: dict[str, Any] = {
+        **data.model_dump(exclude={"window"}),  # of spans; TextExampleGen has other windows
+        "source": data.source if source is None else source,
+        "dataset": data.dataset_name,
+        "span": data.span if span is None else span,
+    }
+    if generator == "sample":
+        component: BaseComponent = SampleExampleGen(task.name, task.args, output_config(data))
+    elif generator == "named":
+        assert data.example_gen is not None, "it is named"
+        base = values["source"]
+        if isinstance(base, str):
+            base = None if base == SAMPLE_SOURCE else os.path.expanduser(base)
+        component = named.make(
+            data.example_gen, data.example_gen_args, base, output_config(data), values["span"]
+        )
+    else:
+        kind = pkgutil.resolve_name(_KINDS.get(generator, task.found.example_gen))
         known = inspect.signature(kind).parameters
-        own: BaseComponent = kind(
+        component = kind(
             **{name: value for name, value in values.items() if name in known},
             **task.found.example_gen_args,
         )
-        return own.with_id(ANY_EXAMPLE_GEN)
-    if generator == "sample":
-        sample = SampleExampleGen(task.name, task.args, output_config(data))
-        return sample.with_id(ANY_EXAMPLE_GEN)
-    if generator == "named":
-        assert data.example_gen is not None, "it is named"
-        if isinstance(source, str):
-            source = None if source == "sample" else os.path.expanduser(source)
-        component = named.make(
-            data.example_gen, data.example_gen_args, source, output_config(data), span
-        )
-        return component.with_id(ANY_EXAMPLE_GEN)
-    return Cifar10ExampleGen(
-        source=source,
-        dataset=data.dataset_name,
-        val_fraction=data.val_fraction,
-        shards=data.shards,
-        sample_train=data.sample_train,
-        sample_test=data.sample_test,
-        cache_dir=data.cache_dir,
-        span=span,
-    )
+    return component if generator == "cifar" else component.with_id(ANY_EXAMPLE_GEN)
 
 
 def output_config(data: DataSettings) -> example_gen_pb2.Output:
@@ -134,3 +123,24 @@ def stats_options(task: Task) -> tfdv.StatsOptions | None:
         for name in task.categories
     ]
     return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=told)) if told else None
+
+
+def eval_config(
+    settings: EvaluateSettings, task: TaskSettings | None = None, schema_path: str | None = None
+) -> config_pb2.EvalConfig:
+    """See :func:`stagecraft.components.evaluator.eval_config.make_eval_config`.
+
+    Raises:
+        SettingError: a slice is no feature of the schema. TFMA would leave it out without a word.
+    """
+    if schema_path and settings.slices:
+        try:
+            schema_reader.check_features(schema_path, settings.slices)
+        except MissingFeatureError as error:
+            raise SettingError(
+                "evaluate.slices",
+                ", ".join(error.missing),
+                f"is not in {schema_path}",
+                f"features such as {', '.join(error.present)}",
+            ) from None
+    return make_eval_config(task=task, **settings.model_dump(exclude_none=True))

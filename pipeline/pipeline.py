@@ -40,8 +40,7 @@ from stagecraft.components.pusher import owner
 from stagecraft.components.schema_gen import SchemaGen
 from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
-from stagecraft.pipeline.checks import model_arguments
-from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.local import layout, ownership
 from stagecraft.pipeline.local.nodes import WINDOW
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
@@ -134,8 +133,7 @@ def assemble(
     nodes = _Nodes(hooks)
     varied = dict(parameters or {})
     task, splits = settings.task.found, settings.data.splits
-    source = varied.pop("data_source", settings.data.source)
-    span = varied.pop("data_span", settings.data.span)
+    source, span = varied.pop("data_source", None), varied.pop("data_span", None)
     example_gen = nodes.add(data.example_gen(settings, source, span))
     examples = example_gen.outputs["examples"]
 
@@ -192,22 +190,20 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else window
     )
-    arguments = model_arguments.find(settings)
-    gates: list[BaseNode] = []
+    arguments = preflight.model_arguments(settings)
+    parity_gate: BaseNode | None = None
     if settings.parity.enabled:
-        gates.append(
-            nodes.add(
-                ParityGate(
-                    examples=training_examples,
-                    transform_graph=transform.outputs["transform_graph"],
-                    schema=schema,
-                    settings=settings.model_copy(update={"train": settings.train.from_files}),
-                    steps=settings.parity.steps,
-                    batch_size=settings.parity.batch_size,
-                    timeout_seconds=settings.parity.timeout_seconds,
-                    model_arguments=arguments,
-                    split=train_split,
-                )
+        parity_gate = nodes.add(
+            ParityGate(
+                examples=training_examples,
+                transform_graph=transform.outputs["transform_graph"],
+                schema=schema,
+                settings=settings.model_copy(update={"train": settings.train.from_files}),
+                steps=settings.parity.steps,
+                batch_size=settings.parity.batch_size,
+                timeout_seconds=settings.parity.timeout_seconds,
+                model_arguments=arguments,
+                split=train_split,
             )
         )
     earlier = {}
@@ -232,8 +228,8 @@ def assemble(
             **varied,
         )
     )
-    for gate in gates:
-        trainer.add_upstream_node(gate)
+    if parity_gate:
+        trainer.add_upstream_node(parity_gate)
     model = trainer.outputs["model"]
 
     candidate = {"candidate": model} if baseline_strategy is LatestBlessedBaseline else {}
@@ -251,7 +247,7 @@ def assemble(
             model=model,
             baseline_model=baseline.outputs["model"],
             example_splits=[eval_split],
-            eval_config=eval_config(settings.evaluate, settings.task, settings.schema_path),
+            eval_config=data.eval_config(settings.evaluate, settings.task, settings.schema_path),
             schema=schema,
         )
     )
@@ -283,7 +279,7 @@ def assemble(
                 statistics=statistics_gen.outputs["statistics"],
                 anomalies=anomaly_gate.outputs["anomalies"],
                 transform_graph=transform.outputs["transform_graph"],
-                parity=gates[0].outputs["report"] if gates else None,
+                parity=parity_gate.outputs["report"] if parity_gate else None,
                 pipeline_name=settings.name,
                 settings=changes_as_yaml(settings),
                 metadata_db=places.metadata_db or "",

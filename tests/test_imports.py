@@ -15,11 +15,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
-FOLDERS = ("common", "schemas", "trainer_module", "library", "components", "pipeline", "contrib")
-"""In order: a folder may import itself and what stands before it."""
+from repository import FOLDERS, ROOT, TEMPLATES
 
 PEOPLE = {"click", "rich"}
 KUBEFLOW = {"kfp", "kfp_server_api"}

@@ -24,21 +24,11 @@ from collections.abc import Iterator
 import pytest
 from made_once import made_once
 from processes import ran
+from repository import FOLDERS, ROOT, TEMPLATES
 
 from stagecraft.common import lazy
 from stagecraft.pipeline.cli.project import writing
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = (
-    "library",
-    "common",
-    "schemas",
-    "trainer_module",
-    "components",
-    "pipeline",
-    "contrib",
-)
-TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
 LOCKS = ("requirements.lock", "requirements-gpu.lock")
 
 LINE = re.compile(r"(?:[\w./=-]+ )*?(?:uv )?\bpip3? (?:install|wheel|uninstall) [^`\n]+")

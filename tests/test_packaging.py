@@ -16,6 +16,7 @@ import zipfile
 
 import pytest
 from processes import ran
+from repository import FOLDERS, ROOT, TEMPLATES
 
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.cli.project import writing
@@ -25,18 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHER_PROJECT = ROOT / "tests" / "other_project"
-TEMPLATES = ROOT / "pipeline" / "cli" / "project" / "templates"
-FOLDERS = (
-    "library",
-    "common",
-    "schemas",
-    "trainer_module",
-    "components",
-    "pipeline",
-    "contrib",
-)
 
 
 def within(path: pathlib.Path) -> pathlib.Path:

@@ -7,16 +7,18 @@ import importlib
 import json
 import pathlib
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
+from processes import ran
+from repository import ROOT
 
 from stagecraft.common.registry import Registry
 from stagecraft.components.kubernetes.jobs.settings import CLUSTER_JOBS
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.trainer_module import registries
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 FACES = (
     "stagecraft.components",
     "stagecraft.estimator",
@@ -79,6 +81,17 @@ def test_names_are_public(file: pathlib.Path) -> None:
 def test_each_public_name_is_there(face: str) -> None:
     module = importlib.import_module(face)
     assert all(hasattr(module, name) for name in module.__all__)
+    assert {*module.__all__} <= {*dir(module)}
+    with pytest.raises(AttributeError, match="no attribute 'Trianer'"):
+        module.Trianer  # noqa: B018
+
+
+def test_they_import_nothing_heavy() -> None:
+    code = (
+        f"import sys, {', '.join(FACES)}; assert 'LocalRunner' in dir(stagecraft.pipeline); "
+        "print({'tensorflow', 'tfx', 'apache_beam', 'keras'} & set(sys.modules))"
+    )
+    assert ran(sys.executable, "-c", code).stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize(

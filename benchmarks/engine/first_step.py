@@ -13,16 +13,13 @@ optimizer, and the step. Each measurement has a process of its own; rounds alter
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
+import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
-from common import figures, spread
+from common import answer, engine_for, figures, options, repeated, spread
 
 TOKENS, LENGTH, WIDTH, BATCH, CLASSES = 1000, 64, 128, 32, 10
 
@@ -30,11 +27,10 @@ ENGINES = ("engine", "trainer")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--blocks", action="append", type=int, help="default: 12 and 24")
     parser.add_argument("--topology", action="append", help="default: 4x2, 4x8 and 4x32")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="default: both")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     args = parser.parse_args()
     topologies = args.topology or ["4x2", "4x8", "4x32"]
@@ -50,7 +46,7 @@ def main() -> None:
         peaks: dict[str, float] = {}
         for _ in range(args.rounds):
             for side in sides:
-                taken, peaks[side] = run(side, blocks)
+                taken, peaks[side] = answer("--side", side, "--blocks", blocks)
                 seconds[side].append(taken)
         for side in sides:
             ratios = [a / b for a, b in zip(seconds[side], seconds["keras"], strict=True)]
@@ -64,17 +60,8 @@ def main() -> None:
     figures(lower=found)
 
 
-def run(side: str, blocks: int) -> tuple[float, float]:
-    """Seconds and peak memory, in GB, of a process."""
-    words = [sys.executable, __file__, "--side", side, "--blocks", str(blocks)]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    taken, peak = done.stdout.split()[-2:]
-    return float(taken), float(peak)
-
-
 def measure(side: str, blocks: int) -> None:
-    """Takes the first step in this process."""
+    """Takes the first step in this process; prints its seconds, and the peak of memory in GB."""
     import numpy as np
 
     import stagecraft as sc
@@ -106,7 +93,7 @@ def measure(side: str, blocks: int) -> None:
         first_of_trainer(model, parallel, x, y)
     taken = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{taken:.3f} {peak:.3f}")
+    print(json.dumps([taken, peak]))
 
 
 def transformer(blocks: int) -> Any:
@@ -127,24 +114,12 @@ def transformer(blocks: int) -> Any:
 
 def first_of_trainer(model: Any, parallel: Any, x: Any, y: Any) -> None:
     """Takes a step of the Trainer's engine."""
-    import numpy as np
-    import tensorflow as tf
-
-    from stagecraft.trainer_module.data.batch import Batch
-    from stagecraft.trainer_module.engines.factory import connect, make_engine
-    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
     train = TrainSettings(batch_size=BATCH, optimizer="adam", schedule="constant")
     settings = TrainingSettings(train=train, parallel=parallel)
-    devices = topology.resolve(parallel)
-
-    def build(scope: contextlib.AbstractContextManager[Any]) -> Any:
-        return model
-
-    engine = make_engine(connect(devices, parallel), devices, settings, 1, build)
-    batch = Batch(x, y, np.ones(BATCH, np.float32))
-    engine.train(engine.feed(tf.data.Dataset.from_tensors(batch)), 1)
+    engine = engine_for(settings, steps=1, build=lambda scope: model)
+    engine.train(engine.feed(repeated(x, y)), 1)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 from typing import Any
 
 import psutil
 
-from common import ARGUMENTS, CLASSES, ask, figures, spread, timed, versions
+from common import ARGUMENTS, CLASSES, ask, figures, options, spread, start, timed, versions
 
 IDS, LENGTH, WIDTH = 1000, 32, 64
 """Of texts: numbers of tokens, of tokens in a text, and of features."""
@@ -40,11 +39,8 @@ SIDES = ("one", "replicas", "keras")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=5, examples=2560, batch=128)
     parser.add_argument("--model", action="append", choices=MODELS, help="default: all of them")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--examples", type=int, default=2560)
-    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
@@ -80,14 +76,8 @@ Values = dict[str, list[float]]
 
 def measured(name: str, args: argparse.Namespace) -> tuple[Values, Values]:
     """Examples per second, and the share of the cores' time that a side used."""
-    command = [sys.executable, __file__, f"--model={name}", f"--examples={args.examples}"]
-    command.append(f"--batch={args.batch}")
-    sides = {
-        side: subprocess.Popen(
-            [*command, f"--side={side}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for side in SIDES
-    }
+    words = (f"--model={name}", f"--examples={args.examples}", f"--batch={args.batch}")
+    sides = {side: start(*words, f"--side={side}") for side in SIDES}
     rates: Values = {side: [] for side in sides}
     busy: Values = {side: [] for side in sides}
     try:

@@ -18,7 +18,6 @@ stages waited, by its timeline, and the predicted bubble.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import sys
@@ -32,10 +31,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common import figures, timed, versions
-from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.parallel import topology
+from common import engine_for, figures, options, repeated, timed, versions
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training.monitoring.timeline import find_spans, idle, record_ops
@@ -47,8 +43,7 @@ THREADS = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--forward-ms", type=float, default=20.0, help="per microbatch")
     parser.add_argument("--backward-ms", type=float, default=40.0, help="per microbatch")
     parser.add_argument(
@@ -127,7 +122,6 @@ def stepper(
             virtual_devices=max(STAGES),
         ),
     )
-    devices = topology.resolve(settings.parallel)
 
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
         with scope:
@@ -138,16 +132,11 @@ def stepper(
                 hidden = Sleeper(shares, locks[k % stages], name=f"sleeper{k}")(hidden)
             return keras.Model(values, hidden)
 
-    engine = make_engine(None, devices, settings, 1000, build)
-    batches = engine.feed(data())
+    engine = engine_for(settings, build=build)
+    values = np.random.default_rng(0).standard_normal((BATCH, CLASSES), np.float32)
+    batches = engine.feed(repeated(values, np.zeros(BATCH, np.int64)))
     engine.train(batches, 2)
     return lambda: engine.train(batches, 1)
-
-
-def data() -> tf.data.Dataset:
-    values = np.random.default_rng(0).standard_normal((BATCH, CLASSES), np.float32)
-    batch = Batch(values, np.zeros(BATCH, np.int64), np.ones(BATCH, np.float32))
-    return tf.data.Dataset.from_tensors(batch).repeat()
 
 
 class Sleeper(keras.layers.Layer):

@@ -27,24 +27,19 @@ import gc
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from common import figures
+from common import ARGUMENTS, answer, engine_for, figures, noise, options
 
-CLASSES, STEPS = 10, 3
-ARGUMENTS = {"input_shape": (32, 32, 3), "num_classes": CLASSES}
+STEPS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet56")
-    parser.add_argument("--batch", type=int, default=128)
+    parser = options(__doc__, model="resnet56", batch=128)
     parser.add_argument("--microbatches", type=int, action="append", help="default: 1 and 4")
     parser.add_argument("--schedule", default="1f1b", help="or gpipe")
     parser.add_argument("--child", nargs=2, metavar=("on|off", "NPZ"), help=argparse.SUPPRESS)
@@ -75,14 +70,12 @@ def main() -> None:
 def run(args: argparse.Namespace, microbatches: int, remat: str, folder: str) -> dict[str, Any]:
     """Measures in a new process, and prints the row."""
     out = os.path.join(folder, f"{microbatches}-{remat}.npz")
-    command = [
-        *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
-        *("--schedule", args.schedule, "--microbatches", str(microbatches)),
-        *("--child", remat, out),
-    ]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) | {"out": out}
+    found: dict[str, Any] = answer(
+        *("--model", args.model, "--batch", args.batch, "--schedule", args.schedule),
+        *("--microbatches", microbatches, "--child", remat, out),
+        MALLOC_MMAP_THRESHOLD_="65536",
+    )
+    found["out"] = out
     print(
         f"{microbatches:12}  {remat:>5}  {found['graph']:8.0f}  {found['step']:7.0f}  "
         f"{found['together']:11.0f}",
@@ -105,15 +98,11 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     import keras
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data.batch import Batch
-    from stagecraft.trainer_module.engines.factory import make_engine
     from stagecraft.trainer_module.models.assemble import assemble
-    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
-    batch = args.batch
     settings = TrainingSettings(
-        train=TrainSettings(model=args.model, batch_size=batch, schedule="constant"),
+        train=TrainSettings(model=args.model, batch_size=args.batch, schedule="constant"),
         parallel=ParallelSettings(
             strategy="grid",
             stages=2,
@@ -123,7 +112,6 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
             virtual_devices=2,
         ),
     )
-    devices = topology.resolve(settings.parallel)
 
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
         plain = assemble(settings.train, ARGUMENTS, scope)
@@ -131,12 +119,8 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
         dropped = keras.layers.Dropout(0.3)(before.output)
         return keras.Model(plain.inputs, last(dropped))
 
-    engine = make_engine(None, devices, settings, STEPS, build)
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((batch, 32, 32, 3), np.float32)
-    labels = rng.integers(CLASSES, size=batch)
-    values = Batch(images, labels, np.ones(batch, np.float32))
-    batches = engine.feed(tf.data.Dataset.from_tensors(values).repeat())
+    engine = engine_for(settings, steps=STEPS, build=build)
+    batches = engine.feed(noise(args.batch))
     # Traced first: Python does not release the memory of tracing at once.
     engine._train_graph.get_concrete_function(batches, tf.constant(1, tf.int64))
 

@@ -18,18 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from typing import Any
 
-from common import figures, noise, serve, spread, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 EXAMPLES, IDS, WIDTH = 4, 8, 100
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=int, default=4)
+    parser = options(__doc__, shards=4)
     parser.add_argument("--mb", type=float, default=400, help="size of each of the two layers")
     parser.add_argument("--rounds", type=int, default=3, help="steps that are timed")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
@@ -45,10 +42,7 @@ def main() -> None:
     sides: dict[str, list[Any]] = {}
     held: dict[str, list[dict[str, float]]] = {}
     for count in (1, args.shards):
-        command = [sys.executable, __file__, "--mb", str(args.mb), "--child", str(count)]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        process = start("--mb", args.mb, "--child", count)
         assert process.stdout is not None
         line = next((each for each in process.stdout if each.startswith("[")), None)
         if line is None:
@@ -77,7 +71,6 @@ def main() -> None:
 
 def measure(count: int) -> None:
     """Prints the bytes of each device, then trains a step for each line on standard input."""
-    from common import engine_for
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
     engine = engine_for(

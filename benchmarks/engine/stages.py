@@ -19,22 +19,14 @@ import argparse
 import os
 import platform
 import statistics
-import subprocess
-import sys
-from typing import Any
 
-from common import engine_for, figures, noise, serve, spread, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 MICROBATCHES = (4, 8)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet56")
-    parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--schedule", default="1f1b")
+    parser = options(__doc__, model="resnet56", stages=2, batch=128, rounds=10, schedule="1f1b")
     parser.add_argument("--jit", choices=("off", "on"), action="append", help="default: both")
     parser.add_argument("--child", nargs=2, type=int, metavar=("K", "M"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -61,9 +53,9 @@ def compare(args: argparse.Namespace, jit: str) -> dict[str, float]:
     """
     sides = {"one device": (1, 1), "naive": (args.stages, 1)}
     sides |= {f"M = {m}": (args.stages, m) for m in MICROBATCHES}
-    rounds = take_turns(
-        {name: [start(args, jit, *grid)] for name, grid in sides.items()}, args.rounds
-    )
+    words = ("--model", args.model, "--batch", args.batch, "--schedule", args.schedule)
+    words = (*words, "--jit", jit, "--child")
+    rounds = take_turns({name: [start(*words, *grid)] for name, grid in sides.items()}, args.rounds)
     found = {}
     for name, (_, microbatches) in sides.items():
         rate = args.batch / statistics.median(times[name] for times in rounds)
@@ -76,17 +68,6 @@ def compare(args: argparse.Namespace, jit: str) -> dict[str, float]:
         if microbatches > 1:
             found[f"XLA {jit}, {name}: speed-up over one device"] = statistics.median(to_one)
     return found
-
-
-def start(args: argparse.Namespace, jit: str, stages: int, microbatches: int) -> Any:
-    command = [
-        *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
-        *("--schedule", args.schedule, "--jit", jit, "--child", str(stages), str(microbatches)),
-    ]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
 
 
 def work(args: argparse.Namespace, stages: int, microbatches: int) -> None:

@@ -9,7 +9,6 @@ Nesterov momentum and weight decay. Both are traced before the first round. Roun
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 from collections.abc import Callable
@@ -18,18 +17,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common import ARGUMENTS, CLASSES, engine_for, figures, spread, timed, versions
+from common import ARGUMENTS, CLASSES, engine_for, figures, options, spread, timed, versions
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=5, steps=40, batch=128)
     parser.add_argument("--model", action="append", help="default: cnn and resnet20")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     print(
         f"{versions()}; images/s, median of {args.rounds} rounds of {args.steps} steps of "

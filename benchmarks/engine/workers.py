@@ -19,21 +19,16 @@ import argparse
 import os
 import platform
 import statistics
-import subprocess
-import sys
 from typing import Any
 
-from common import engine_for, figures, noise, serve, spread, take_turns
+from common import engine_for, figures, noise, options, serve, spread, start, take_turns
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet20")
-    parser.add_argument("--strategy", default="multi_worker_mirrored")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
+    parser = options(
+        __doc__, model="resnet20", strategy="multi_worker_mirrored", workers=2, batch=128, rounds=10
+    )
     parser.add_argument("--steps", type=int, default=3, help="steps per round")
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--child", nargs=2, type=int, metavar=("N", "B"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -49,7 +44,7 @@ def main() -> None:
         "strong": (args.workers, args.batch),
         "weak": (args.workers, args.batch * args.workers),
     }
-    rounds = take_turns({name: start(args, *side) for name, side in sides.items()}, args.rounds)
+    rounds = take_turns({name: started(args, *side) for name, side in sides.items()}, args.rounds)
     rates = [
         {name: args.steps * sides[name][1] / seconds for name, seconds in times.items()}
         for times in rounds
@@ -64,22 +59,15 @@ def main() -> None:
     figures(higher=found)
 
 
-def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
+def started(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """Starts the processes of a side."""
     from stagecraft.trainer_module.parallel.roles import roles
 
-    command = [
-        *(sys.executable, __file__, "--model", args.model, "--strategy", args.strategy),
-        *("--steps", str(args.steps), "--child", str(workers), str(batch)),
-    ]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    words = ("--model", args.model, "--strategy", args.strategy, "--steps", args.steps)
     return [
-        subprocess.Popen(
-            command,
-            env=environment | ({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        start(
+            *(*words, "--child", workers, batch),
+            **({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
         )
         for role in roles(parallel(args.strategy, workers))
     ]

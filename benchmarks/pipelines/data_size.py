@@ -14,13 +14,12 @@ import argparse
 import json
 import os
 import pathlib
-import sys
 import tempfile
 from typing import NamedTuple
 
 import psutil
 
-from common import figures, versions
+from common import call, figures, stagecraft, versions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = ("Cifar10ExampleGen", "StatisticsGen", "Transform")
@@ -83,14 +82,18 @@ def run(engine: str, examples: int, heap: str) -> Outcome:
     }
     if engine == "flink":
         settings["beam.args"] = json.dumps(arguments(heap))
-    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
+    peaks = {False: 0, True: 0}  # of other processes, and of Java
+
+    def sample(process: psutil.Process) -> None:
+        for resident, is_java in memory(process):
+            peaks[is_java] = max(peaks[is_java], resident)
+
     with tempfile.TemporaryDirectory() as scratch:
-        words = [stagecraft, "run", "--json", "--output", f"{scratch}/out", "--to", "Transform"]
-        output, worker, java = call([*map(str, words), *overrides])
+        words = ("run", "--json", "--output", f"{scratch}/out", "--to", "Transform")
+        output = call(stagecraft(*words, settings=settings), sample)
     result = json.loads(output.splitlines()[-1])
     seconds = {name: result["components"][name]["seconds"] for name in STEPS}
-    return Outcome(examples, seconds, worker / 1e6, java / 1e6)
+    return Outcome(examples, seconds, peaks[False] / 1e6, peaks[True] / 1e6)
 
 
 def arguments(heap: str) -> list[str]:
@@ -100,25 +103,6 @@ def arguments(heap: str) -> list[str]:
     given = [f"--flink_job_server_jar={jar}"] if jar.exists() else []
     heap = f"--job_server_jvm_properties=-Xmx{heap}"
     return ["--flink_master=[local]", "--parallelism=2", heap, *given]
-
-
-def call(command: list[str]) -> tuple[str, int, int]:
-    """Runs a command; returns its output, and the peak bytes of its Python and Java processes."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = psutil.Popen(command, stdout=out, stderr=err)
-        python, java = 0, 0
-        while process.poll() is None:
-            for each, is_java in memory(process):
-                python, java = (python, max(java, each)) if is_java else (max(python, each), java)
-            try:
-                process.wait(timeout=0.2)
-            except psutil.TimeoutExpired:
-                continue
-        if process.returncode:
-            err.seek(0)
-            sys.exit(f"{command} ended with {process.returncode}:\n{err.read()[-3000:]}")
-        out.seek(0)
-        return out.read(), python, java
 
 
 def memory(process: psutil.Process) -> list[tuple[int, bool]]:

@@ -11,18 +11,15 @@ tf.data tunes its number of threads while it runs.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 import tensorflow_transform as tft
 
-from common import figures, spread, versions
+from common import call, figures, options, spread, stagecraft, versions
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -33,21 +30,14 @@ MAIN = ", crop,flip:"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=5, seconds=3.0, batch=128)
     parser.add_argument("archive", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before each")
-    parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder)
-        stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
-        subprocess.run(
-            [stagecraft, "run", "--to", "Transform", "--data", args.archive, "--output", output],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        words = ("run", "--to", "Transform", "--data", args.archive, "--output", output)
+        call(stagecraft(*words, settings={}))
         (examples,) = output.glob("pipeline_root/Cifar10ExampleGen/examples/*/Split-train")
         (graph,) = output.glob("pipeline_root/Transform/transform_graph/*")
         files = [str(examples / "*")]

@@ -24,7 +24,7 @@ from importlib.metadata import version
 
 import psutil
 
-from common import figures
+from common import call, figures, options, stagecraft
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock" / "stock_pipeline.py"
 SIDES = {"ours": "Stagecraft", "stock": "standard TFX"}
@@ -32,10 +32,8 @@ SIDES = {"ours": "Stagecraft", "stock": "standard TFX"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=1, steps=391)
     parser.add_argument("archives", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=391)
     parser.add_argument(
         "--min-accuracy", type=float, default=0.1, help="threshold for pushing, on both sides"
     )
@@ -102,15 +100,20 @@ def run_ours(args: argparse.Namespace, pngs: pathlib.Path, output: pathlib.Path)
         "evaluate.min_accuracy": args.min_accuracy,
         "evaluate.better_than_constant": "false",
     }
-    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
     archive = args.archives / "cifar-10-binary.tar.gz"
-    return timed([stagecraft, "run", "--json", "--data", archive, "--output", output, *overrides])
+    words = ("run", "--json", "--data", archive, "--output", output)
+    return timed(stagecraft(*words, settings=settings))
 
 
 def timed(command: list) -> dict:
     """Runs a command, and parses its last line of output: JSON with ``components``."""
-    output, peak = call(command)
+    peak = 0
+
+    def sample(process: psutil.Process) -> None:
+        nonlocal peak
+        peak = max(peak, memory(process))
+
+    output = call(command, sample)
     result = json.loads(output.splitlines()[-1])
     seconds = {
         name: value["seconds"] if isinstance(value, dict) else value
@@ -124,24 +127,6 @@ def timed(command: list) -> dict:
         "outside": sum(seconds.values()) - seconds["Trainer"],
         "peak_mb": peak / 1e6,
     }
-
-
-def call(command: list) -> tuple[str, int]:
-    """Runs a command; returns its output and the peak memory of all its processes in bytes."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = psutil.Popen([str(word) for word in command], stdout=out, stderr=err)
-        peak = 0
-        while process.poll() is None:
-            peak = max(peak, memory(process))
-            try:
-                process.wait(timeout=0.2)
-            except psutil.TimeoutExpired:
-                continue
-        out.seek(0)
-        err.seek(0)
-        if process.returncode:
-            sys.exit(f"{command} ended with {process.returncode}:\n{err.read()[-3000:]}")
-        return out.read(), peak
 
 
 def memory(process: psutil.Process) -> int:

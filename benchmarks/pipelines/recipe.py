@@ -13,17 +13,14 @@ network of its family; --epochs 12 without --model is the preset itself.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 from typing import Any, NamedTuple
 
-from common import figures, spread, versions
+from common import call, figures, options, spread, stagecraft, versions
 
 RECIPE = "recipe"
 
@@ -96,11 +93,8 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, seeds=3, epochs=8.0, model="airbench_64_256_256")
     parser.add_argument("archive", type=os.path.abspath)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=float, default=8)
-    parser.add_argument("--model", default="airbench_64_256_256")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS)[1:])
     parser.add_argument("--set", action="append", default=[], help="a setting of all variants")
     args = parser.parse_args()
@@ -112,15 +106,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(args.seeds):
             for name in names:
+                training = RECIPE if name in OF_THE_EXPORT else name
                 common = {
+                    "train.resume_id": f"{training}-{seed}",
                     "train.model": args.model,
                     "train.epochs": args.epochs,
                     "train.seed": seed,
                 }
-                changed = [f"{key}={value}" for key, value in (common | VARIANTS[name]).items()]
-                training = RECIPE if name in OF_THE_EXPORT else name
-                own = f"train.resume_id={training}-{seed}"
-                outcome = run(args.archive, folder, [own, *changed, *args.set])
+                changed = VARIANTS[name] | dict(each.split("=", 1) for each in args.set)
+                outcome = run(args.archive, folder, common | changed)
                 runs[name].append(outcome)
                 print(
                     f"seed {seed} {name}: accuracy {outcome.accuracy:.4f}, {outcome.seconds:.0f} s",
@@ -149,19 +143,13 @@ def line(name: str, outcomes: list[Outcome], recipe: list[Outcome]) -> str:
     )
 
 
-def run(archive: str, folder: str, settings: list[str]) -> Outcome:
+def run(archive: str, folder: str, settings: dict[str, Any]) -> Outcome:
     """Runs the preset with other settings; all runs share a folder, and so the data steps."""
-    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
     # Without a blessed model, no Evaluator measures a second one.
-    fixed = ["evaluate.min_accuracy=1", "report.enabled=false"]
-    overrides = [word for each in [*fixed, *settings] for word in ("--set", each)]
-    words = ["run", "--json", "--config", "cifar10", "--data", archive, "--output", folder]
-    done = subprocess.run(
-        [stagecraft, *words, *overrides], capture_output=True, text=True, cwd=NETWORKS
-    )
-    if done.returncode:
-        sys.exit(f"{settings} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    result = json.loads(done.stdout.splitlines()[-1])
+    fixed = {"evaluate.min_accuracy": 1, "report.enabled": "false"}
+    words = ("run", "--json", "--config", "cifar10", "--data", archive, "--output", folder)
+    output = call(stagecraft(*words, settings=fixed | settings), cwd=NETWORKS)
+    result = json.loads(output.splitlines()[-1])
     return Outcome(result["metrics"]["accuracy"], result["components"]["Trainer"]["seconds"])
 
 

@@ -15,14 +15,13 @@ The sides alternate in each round. The first round fills the cache of compiled b
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import statistics
 import subprocess
 import sys
 
-from common import figures, spread, timed, versions
+from common import figures, options, spread, timed, versions
 
 _ENTRYPOINT = "stagecraft.pipeline.kubeflow.entrypoint"
 SIDES = {
@@ -35,8 +34,7 @@ SIDES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--side", action="append", choices=tuple(SIDES), help="default: all")
     args = parser.parse_args()
     sides = args.side or list(SIDES)

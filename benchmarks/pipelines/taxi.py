@@ -10,12 +10,10 @@ process, from its start. The AUC is that of the Trainer's SavedModel on the spli
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
@@ -23,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import figures, spread, timed, versions
+from common import call, figures, options, spread, stagecraft, timed, versions
 
 STOCK = pathlib.Path(__file__).resolve().parent / "stock"
 TEMPLATE = STOCK / "taxi_template.py"
@@ -38,21 +36,21 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = options(__doc__, seeds=3)
     parser.add_argument("--steps", type=int, default=1000, help="the template's default: 1000")
     args = parser.parse_args()
 
     runs: dict[str, list[Outcome]] = {"template": [], "ours": []}
     with tempfile.TemporaryDirectory() as scratch:
         code = pathlib.Path(scratch) / "code"
-        call([sys.executable, TEMPLATE, "copy", code], code)
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(code), str(STOCK)])}
+        call([sys.executable, TEMPLATE, "copy", code])
         for seed in range(args.seeds):
             for side, words in (("template", template), ("ours", ours)):
                 output = pathlib.Path(scratch) / f"{side}-{seed}"
                 output.mkdir()
                 command = words(output, seed, args.steps)
-                seconds = timed(functools.partial(call, command, code))
+                seconds = timed(functools.partial(call, command, env=variables))
                 runs[side].append(Outcome(seconds, *scored(output)))
                 print(
                     f"seed {seed} {side}: {seconds:.0f} s, AUC {runs[side][-1].auc:.4f}", flush=True
@@ -104,18 +102,7 @@ def ours(output: pathlib.Path, seed: int, steps: int) -> list:
         "train.seed": seed,
         "evaluate.thresholds": "{accuracy: {min: 0.6}}",
     }
-    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
-    return [stagecraft, "run", "--config", "taxi", "--output", output, *overrides]
-
-
-def call(command: list, code: pathlib.Path) -> None:
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(code), str(STOCK)])}
-    done = subprocess.run(
-        [str(word) for word in command], env=variables, capture_output=True, text=True
-    )
-    if done.returncode:
-        sys.exit(f"{command} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return stagecraft("run", "--config", "taxi", "--output", output, settings=settings)
 
 
 def scored(output: pathlib.Path) -> tuple[float, list[bytes]]:

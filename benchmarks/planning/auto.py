@@ -24,7 +24,6 @@ topologies take turns. Columns:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import itertools
@@ -38,16 +37,12 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
-from emulated.busy import BACKWARD, BUSY, Busy
-from emulated.links import linked
+from emulated.devices import BACKWARD, BUSY, Busy, linked
 
-from common import ARGUMENTS, figures, noise, timed, versions
+from common import ARGUMENTS, engine_for, figures, noise, options, repeated, timed, versions
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.costs import Times, stage_costs
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning.collective_costs import Links
@@ -114,11 +109,10 @@ class Case(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--model", choices=MODELS, action="append", help="default: all")
     parser.add_argument("--devices", type=int, action="append", help=f"default: {DEVICES}")
     parser.add_argument("--here", action="append", help="a train.model, on this machine itself")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of all stated times")
     parser.add_argument("--batch", type=int, default=REAL_BATCH, help="of --here")
     parser.add_argument("--verbose", action="store_true", help="print each topology")
@@ -229,8 +223,7 @@ def sleeping(layers: Layers, scope: AbstractContextManager[Any]) -> keras.Model:
 
 def vectors() -> tf.data.Dataset:
     values = np.random.default_rng(0).standard_normal((BATCH, FEATURES), np.float32)
-    batch = Batch(values, np.zeros(BATCH, np.int64), np.ones(BATCH, np.float32))
-    return tf.data.Dataset.from_tensors(batch).repeat()
+    return repeated(values, np.zeros(BATCH, np.int64))
 
 
 def here(name: str, batch_size: int) -> Case:
@@ -293,11 +286,8 @@ def stepper(case: Case, degrees: Degrees, cuts: str) -> Callable[[], object]:
     found = settings_with(case.settings, degrees, keeps_cuts=False)
     parallel = {**found.parallel.model_dump(), "cuts": cuts}
     found = TrainingSettings.model_validate({**found.model_dump(), "parallel": parallel})
-
-    devices = topology.resolve(found.parallel)
-    connected = connect(devices, found.parallel)
     with linked(case.rate):
-        engine = make_engine(connected, devices, found, 1000, case.build)
+        engine = engine_for(found, build=case.build)
         batches = engine.feed(case.data())
         engine.train(batches, 1)
     return lambda: engine.train(batches, 1)

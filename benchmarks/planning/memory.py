@@ -15,25 +15,18 @@ import argparse
 import gc
 import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 
-from common import figures
+from common import answer, engine_for, figures, options, repeated
 
 STEPS = 3
 ENGINES = ("Trainer", "Keras's fit")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--stages", type=int, default=2)
+    parser = options(__doc__, blocks=6, width=256, length=128, batch=64, stages=2)
     parser.add_argument("--microbatches", type=int, action="append", help="default: 1, 4 and 8")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -64,13 +57,11 @@ def main() -> None:
 def run(args: argparse.Namespace, engine: str, microbatches: int, remat: str) -> dict[str, float]:
     """Measures in a new process."""
     sizes = ("blocks", "width", "length", "batch", "stages")
-    words = [word for name in sizes for word in (f"--{name}", str(getattr(args, name)))]
-    command = [sys.executable, __file__, *words, "--child", engine, str(microbatches), remat]
+    words = [word for name in sizes for word in (f"--{name}", getattr(args, name))]
     # TensorFlow counts the tensors of a CPU with oneDNN only, which is off on some processors.
-    own = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    environment = {**os.environ, **own}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = answer(
+        *(*words, "--child", engine, microbatches, remat), TF_ENABLE_ONEDNN_OPTS="1"
+    )
     return found
 
 
@@ -133,11 +124,6 @@ def measure(
 
 
 def trainer_step(args: argparse.Namespace, parallel: Any, x: Any, y: Any) -> Any:
-    import tensorflow as tf
-
-    from stagecraft.trainer_module.data.batch import Batch
-    from stagecraft.trainer_module.engines.factory import make_engine
-    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
     settings = TrainingSettings(
@@ -148,9 +134,8 @@ def trainer_step(args: argparse.Namespace, parallel: Any, x: Any, y: Any) -> Any
         with scope:
             return transformer(args)
 
-    engine = make_engine(None, topology.resolve(parallel), settings, 100, build)
-    values = Batch(x, y, np.ones(args.batch, np.float32))
-    batches = engine.feed(tf.data.Dataset.from_tensors(values).repeat())
+    engine = engine_for(settings, steps=100, build=build)
+    batches = engine.feed(repeated(x, y))
     return lambda: engine.train(batches, 1)
 
 

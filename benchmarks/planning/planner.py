@@ -19,7 +19,6 @@ step.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from common import ARGUMENTS, engine_for, figures, noise, spread
+from common import ARGUMENTS, engine_for, figures, noise, options, spread
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.pipeline_parallel import partition
@@ -39,11 +38,9 @@ MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, rounds=7, batch=32)
     parser.add_argument("--model", action="append")
     parser.add_argument("--stages", type=int, action="append")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # hides warnings about retracing: each engine is traced once
     print(f"{args.batch} examples a step, medians of {args.rounds} rounds")

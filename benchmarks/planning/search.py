@@ -15,13 +15,12 @@ Columns:
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 
 import tensorflow as tf
 
-from common import figures
+from common import figures, options
 from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT, parse_cluster
@@ -39,13 +38,15 @@ DEVICES = ("1024xH100-80GB", "128x8xH100-80GB")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="transformer_96_12288_96")
-    parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=1536)
+    parser = options(
+        __doc__,
+        model="transformer_96_12288_96",
+        length=2048,
+        batch=1536,
+        network=NETWORK_GBIT,
+        rounds=3,
+    )
     parser.add_argument("--devices", action="append")
-    parser.add_argument("--network", type=float, default=NETWORK_GBIT)
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")
     task = TaskSettings(name="language_model", args={"length": args.length})

@@ -16,13 +16,12 @@ real checkpoints (default: the temporary folder of the system).
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import statistics
 import tempfile
 from collections.abc import Callable
 
-from common import engine_for, figures, noise, timed, versions
+from common import engine_for, figures, noise, options, timed, versions
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -32,10 +31,8 @@ COLUMNS = ("step", "blocking", "call", "pause", "whole")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, batch_size=8, rounds=5)
     parser.add_argument("--model", default="wide_resnet_16_8", help="11 million weights")
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path)
     args = parser.parse_args()
     engine, step = make(args.model, args.batch_size)

@@ -18,7 +18,6 @@ if a number is larger in the last third of the cycles than in the middle third.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import random
@@ -30,10 +29,9 @@ import time
 from collections.abc import Callable
 
 import psutil
-from faults.training import Training
-from faults.trainings import SYNCHRONOUS, Drill
+from faults.trainings import SYNCHRONOUS, Drill, Training
 
-from common import figures
+from common import figures, options
 from stagecraft.pipeline.settings import load
 
 END_SECONDS = 10.0
@@ -41,9 +39,7 @@ START_SECONDS = 120.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cycles", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = options(__doc__, cycles=50, seed=0)
     args = parser.parse_args()
     chance = random.Random(args.seed)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores SIGINT

@@ -1,4 +1,4 @@
-"""The benchmarks of a sitting, in order, with their words.
+"""The benchmarks of a sitting, in order, with their words and needs: archives of CIFAR-10, Java.
 
 A sitting of all of them should end within about 90 minutes on two idle cores. So most have fewer
 rounds than a script's default, ``soak`` has 6 cycles of 50, and ``drill`` 4 scenarios of 15.
@@ -6,7 +6,12 @@ rounds than a script's default, ``soak`` has 6 cycles of 50, and ``drill`` 4 sce
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 from typing import NamedTuple
+
+BINARY, PYTHON = "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"
+VARIABLE = "STAGECRAFT_CIFAR10"
 
 
 class Benchmark(NamedTuple):
@@ -42,8 +47,20 @@ class Benchmark(NamedTuple):
         python = (PYTHON,) if "{archives}" in words else ()
         return (BINARY, *python) if python or "{binary}" in words else ()
 
+    def missing(self, folder: pathlib.Path | None) -> str:
+        """What it lacks, and how to name it; empty: nothing.
 
-BINARY, PYTHON = "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"
+        Args:
+            folder: with the archives; None: nobody named one.
+        """
+        for name in self.archives:
+            if folder is None or not (folder / name).is_file():
+                other = "both archives" if name == PYTHON else "the archive"
+                return f"{name} is missing: name the folder with {other} by --archive or {VARIABLE}"
+        if self.java and shutil.which("java") is None:
+            return "Java is missing: Flink needs Java 11"
+        return ""
+
 
 PLAN = (
     Benchmark(
@@ -125,3 +142,34 @@ PLAN = (
     ),
     Benchmark("robustness/soak", "Killed training runs", 15, ("--cycles 6",)),
 )
+
+
+class NoArchive(ValueError):
+    """A path without an archive of CIFAR-10."""
+
+    def __init__(self, value: str):
+        super().__init__(f"{value} is no folder with {BINARY}")
+        self.value = value
+
+
+def folder_of_archives(given: str | None) -> pathlib.Path | None:
+    """The folder with the archives.
+
+    Args:
+        given: the folder, or the binary archive; empty or None: nobody named one.
+
+    Raises:
+        NoArchive: there is no binary archive.
+    """
+    if not given:
+        return None
+    path = pathlib.Path(given).expanduser().resolve()
+    folder = path.parent if path.name == BINARY else path
+    if not (folder / BINARY).is_file():
+        raise NoArchive(given)
+    return folder
+
+
+def placeholders(folder: pathlib.Path | None) -> dict[str, str]:
+    """Values of the placeholders in a benchmark's words."""
+    return {} if folder is None else {"archives": str(folder), "binary": str(folder / BINARY)}

@@ -1,4 +1,4 @@
-"""Flink's REST API: finds a job by its name, follows it, and cancels it.
+"""Flink's REST API: describes the cluster; finds a job by its name, follows it, and cancels it.
 
 https://nightlies.apache.org/flink/flink-docs-stable/docs/ops/rest_api/
 """
@@ -33,6 +33,16 @@ class FlinkRest:
     """
 
     address: str
+
+    @classmethod
+    def of(cls, master: str) -> FlinkRest:
+        """The API of ``--flink_master``, which may be ``HOST:PORT``."""
+        return cls(master if "://" in master else f"http://{master}")
+
+    def overview(self) -> dict[str, Any]:
+        """The version of Flink, and its slots."""
+        overview: dict[str, Any] = self._get("/overview")
+        return overview
 
     def find(self, name: str) -> FlinkJob | None:
         """The newest job of a name."""
@@ -84,9 +94,13 @@ class FlinkRest:
         return json.loads(self._ask(path))
 
     def _ask(self, path: str, method: str = "GET") -> bytes:
+        import http.client
         import urllib.request  # slow, and most processes have no Flink
 
         request = urllib.request.Request(self.address + path, method=method)
-        with urllib.request.urlopen(request, timeout=5) as response:
-            body: bytes = response.read()
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                body: bytes = response.read()
+        except http.client.HTTPException as error:
+            raise OSError(f"no answer in HTTP ({error!r})") from error
         return body

@@ -38,7 +38,7 @@ from stagecraft.common import secrets
 from stagecraft.common.errors import UserError
 from stagecraft.contrib.beam_engines.flink_rest import FlinkRest
 from stagecraft.contrib.beam_engines.jobs import WorkerTimeoutError
-from stagecraft.pipeline.beam import pipeline_root
+from stagecraft.pipeline.beam.in_process import pipeline_root
 
 WORKER_SECONDS = 180.0
 
@@ -74,7 +74,7 @@ def check_once(runner: type, options: PipelineOptions) -> None:
     """Checks the workers of a process's first job; see :func:`check`."""
     if isinstance(runner().default_environment(options), PythonLoopbackEnvironment):
         return  # the worker is this process
-    root = pipeline_root.current()
+    root = pipeline_root()
     key = f"{runner} {options.view_as(PortableOptions)} {root}"
     with _lock:
         if key not in _checked:
@@ -155,7 +155,7 @@ def _check_pool(options: PipelineOptions, environment: str) -> None:
     if not environment.startswith("EXTERNAL") or ":" not in master:
         return
     try:
-        hosts = FlinkRest(master if "://" in master else f"http://{master}").hosts()
+        hosts = FlinkRest.of(master).hosts()
     except OSError:  # only a job server reaches Flink
         return
     own = address.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError, UserError
+from stagecraft.contrib.estimator.spec import WEIGHTS
 from stagecraft.trainer_module.data.tasks import checks, metric
 from stagecraft.trainer_module.data.tasks.tables.column import Column, dense
 from stagecraft.trainer_module.data.tasks.tables.table import Table
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from stagecraft.trainer_module.data.batch import Batch, Nest
     from stagecraft.trainer_module.settings import TrainSettings
-
-_WEIGHTS = "_weights"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ModelFnTask(Table):
         for name, each in self.columns.items():
             if isinstance(each, Tensor):
                 specs[name] = Spec(each.shape, each.dtype)
-        return specs | {self.label: Spec((), self.label_dtype), _WEIGHTS: Spec(())}
+        return specs | {self.label: Spec((), self.label_dtype), WEIGHTS: Spec(())}
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """The label and the weights are inputs as well: ``model_fn`` computes the loss."""
@@ -85,7 +84,7 @@ class ModelFnTask(Table):
         ones = tf.ones(count) if weights is None else weights
         label = tf.zeros(count) if batch.targets is None else batch.targets
         label = tf.cast(label, self.label_dtype)
-        return batch._replace(inputs={**batch.inputs, self.label: label, _WEIGHTS: ones})
+        return batch._replace(inputs={**batch.inputs, self.label: label, WEIGHTS: ones})
 
     def noise(
         self, arguments: ModelArguments, count: int, draw: np.random.Generator
@@ -100,7 +99,7 @@ class ModelFnTask(Table):
                 inputs[name] = values.astype(spec.dtype)
         labels = labels.astype(self.label_dtype)
         weights = np.ones(count, np.float32)
-        return inputs | {self.label: labels, _WEIGHTS: weights}, labels
+        return inputs | {self.label: labels, WEIGHTS: weights}, labels
 
     def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """0 and 1."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from stagecraft.common.errors import UserError
 from stagecraft.contrib.estimator.spec import (
+    WEIGHTS,
     EstimatorSpec,
     ModeKeys,
     call_model_fn,
@@ -240,10 +241,6 @@ def _added(run: Run, path: str, value: Any, kwargs: dict[str, Any]) -> keras.Var
     with _paused():
         value = tf.convert_to_tensor(value, kwargs.get("dtype"))
         return run.weights.add_variable(path, value, trainable is None or bool(trainable))
-
-
-WEIGHTS = "_weights"
-"""Input with the weights of the examples, which are 0 for padding."""
 
 
 class ModelFnModel(keras.Model):

@@ -35,6 +35,9 @@ class EstimatorSpec(NamedTuple):
     """Ignored: the exported model returns the predictions."""
 
 
+WEIGHTS = "_weights"
+"""Input of the model with the weights of the examples, which are 0 for padding."""
+
 _DEVICES = (
     "parallel.strategy: grid with stages, cuts and devices, for a Keras model with layers; see "
     "docs/how-to/estimators.md"

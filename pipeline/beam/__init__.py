@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from stagecraft.pipeline.beam.in_process import for_workers, in_process
+from stagecraft.pipeline.beam.in_process import for_workers, in_process, rooted
 from stagecraft.pipeline.beam.overhead import reduced as reduced_overhead
-from stagecraft.pipeline.beam.pipeline_root import rooted
 from stagecraft.pipeline.beam.runner import RUNNERS
 from stagecraft.pipeline.beam.settings import BeamSettings
 

@@ -1,4 +1,4 @@
-"""Beam's runner in this process, and what differs for workers elsewhere."""
+"""Beam's runner in this process, its pipeline root, and what differs for workers elsewhere."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _ADDED = (
     "--experiments=disable_logging_submission_environment",
 )
 
+_root = ""
+
 
 @contextlib.contextmanager
 def in_process() -> Iterator[None]:
@@ -43,6 +45,22 @@ def in_process() -> Iterator[None]:
         yield
     finally:
         StandardOptions.DEFAULT_RUNNER, worker_handlers.STATE_CACHE_SIZE_MB = runner, cache
+
+
+def pipeline_root() -> str:
+    """The pipeline root of the run in this process; empty outside :func:`rooted`."""
+    return _root
+
+
+@contextlib.contextmanager
+def rooted(root: str) -> Iterator[None]:
+    """Makes the first job of the block check the pipeline root."""
+    global _root
+    before, _root = _root, root
+    try:
+        yield
+    finally:
+        _root = before
 
 
 def workers_are_elsewhere(arguments: Sequence[str]) -> bool:

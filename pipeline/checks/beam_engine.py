@@ -75,19 +75,17 @@ def job_server(endpoint: str) -> Check:
 
 def flink(master: str) -> Check:
     """Whether Flink's REST API answers, and its version."""
-    import requests
+    from stagecraft.contrib.beam_engines.flink_rest import FlinkRest
 
     advice = "start Flink, or correct --flink_master in beam.args"
-    address = master if "://" in master else f"http://{master}"
+    rest = FlinkRest.of(master)
     try:
-        answer = requests.get(f"{address}/overview", timeout=_ANSWER_SECONDS)
-        answer.raise_for_status()
-        overview = answer.json()
+        overview = rest.overview()
         free, total = overview["slots-available"], overview["slots-total"]
-        found = f"{address}: Flink {overview['flink-version']}, {free} of {total} slots free"
-    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+        found = f"{rest.address}: Flink {overview['flink-version']}, {free} of {total} slots free"
+    except (OSError, ValueError, KeyError, TypeError) as error:
         cause = type(error).__name__
-        return Check("flink", f"{address}: no answer of Flink ({cause})", "missing", advice)
+        return Check("flink", f"{rest.address}: no answer of Flink ({cause})", "missing", advice)
     return Check("flink", found)
 
 

@@ -68,7 +68,7 @@ def check_data(settings: PipelineSettings) -> None:
             file=path,
         )
     if generator == "named" and _class_name(str(settings.data.example_gen)) in _OF_FILES:
-        check_columns(settings, path)
+        _check_names(settings, _first_file(path, settings.data.example_gen_args))
     if generator != "cifar":
         return
     from stagecraft.components.example_gen.archives import archive  # and numpy
@@ -104,32 +104,11 @@ def span_patterns(data: DataSettings) -> list[str]:
     return [os.path.join(source, each) for each in patterns or ["*"]] if folders else [source]
 
 
-def check_columns(settings: PipelineSettings, source: str) -> None:
-    """Refuses settings that name columns which a table lacks.
-
-    Args:
-        source: a local path.
-
-    Raises:
-        UserError: the path has characters of patterns, or a file is no table.
-        MismatchError: as said.
-    """
-    if found := [each for each in "*?[]{}" if each in source]:
-        raise UserError(
-            f"data.source: {source}: has {' '.join(found)}, which TFX takes for a pattern of "
-            "files; rename the file or folder",
-            setting="data.source",
-            value=source,
-            file=source,
-            suggestion="a name without " + " ".join(found),
-        )
-    _check_names(settings, _first_file(source, settings.data.example_gen_args))
-
-
 def _check_names(settings: PipelineSettings, file: str) -> None:
     """Refuses settings that name columns which a table lacks.
 
     Raises:
+        UserError: the file is no table.
         MismatchError: as said.
     """
     data, task = settings.data, settings.task.found
@@ -152,8 +131,17 @@ def _first_file(source: str, arguments: Mapping[str, Any]) -> str:
     """The first file that an ExampleGen reads.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or the path has characters of patterns.
     """
+    if found := [each for each in "*?[]{}" if each in source]:
+        raise UserError(
+            f"data.source: {source}: has {' '.join(found)}, which TFX takes for a pattern of "
+            "files; rename the file or folder",
+            setting="data.source",
+            value=source,
+            file=source,
+            suggestion="a name without " + " ".join(found),
+        )
     if os.path.isfile(source):
         return source
     splits = (arguments.get("input_config") or {}).get("splits") or [{"pattern": "*"}]

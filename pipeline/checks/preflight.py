@@ -1,4 +1,4 @@
-"""Checks of a training, before the pipeline runs or is compiled."""
+"""Checks of a training, before the pipeline runs or is compiled; and the model that it builds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 import keras
 import tensorflow as tf
 
-from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module.data import schema_reader
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
@@ -39,6 +40,22 @@ def check(settings: PipelineSettings) -> list[str]:
     return notes
 
 
+def model_arguments(settings: PipelineSettings) -> ModelArguments:
+    """The arguments of the model's function, from which every command builds the model.
+
+    They are the task's, from the schema: ``data.schema_file``, or the data set's schema. If the
+    schema is inferred later, they are those that do not depend on it.
+    """
+    task, schema = settings.task.found, settings.schema_path
+    if schema is None:
+        arguments = task.sample_arguments
+        assert arguments is not None, "the settings refuse this"
+        return arguments
+    if not task.is_table:  # which lists all that does not fit
+        schema_reader.check_features(schema, task.schema_features)
+    return task.model_arguments(schema)
+
+
 def build(
     settings: PipelineSettings, scope: AbstractContextManager[object] | None = None
 ) -> tuple[keras.Model, list[str]]:
@@ -46,7 +63,7 @@ def build(
     loaded: list[Loaded] = []
     model = assemble(
         settings.train.from_files,
-        model_arguments.find(settings),
+        model_arguments(settings),
         scope,
         settings.parallel.definite.precision,
         on_loaded=loaded.append,

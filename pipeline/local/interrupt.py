@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from stagecraft.trainer_module.processes import preemption
@@ -28,29 +28,35 @@ def requested() -> bool:
 
 
 @contextlib.contextmanager
+def taken(handler: Callable[[int, FrameType | None], object], *numbers: int) -> Iterator[None]:
+    """Gives signals to a handler in the block, except those that the process ignores."""
+    stock = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if signal.getsignal(number) != signal.SIG_IGN  # nohup, a shell's background job
+    }
+    try:
+        yield
+    finally:
+        for number, before in stock.items():
+            signal.signal(number, before)
+
+
+@contextlib.contextmanager
 def handled() -> Iterator[None]:
     """Makes SIGINT and SIGTERM raise KeyboardInterrupt and set :func:`requested` in the block.
 
     A training that checks ``preemption`` raises it after it has saved. Outside the main thread,
-    where Python allows no handlers, this does nothing. It keeps signals ignored that the process
-    ignored at its start. Blocks may nest.
+    where Python allows no handlers, this does nothing. Blocks may nest.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    stock = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if _on_signal in stock.values():
+    numbers = signal.SIGINT, signal.SIGTERM
+    main = threading.current_thread() is threading.main_thread()
+    if not main or _on_signal in map(signal.getsignal, numbers):
         yield
         return
     _requested.clear()
-    taken = [number for number, handler in stock.items() if handler != signal.SIG_IGN]
-    for number in taken:
-        signal.signal(number, _on_signal)
-    try:
+    with taken(_on_signal, *numbers):
         yield
-    finally:
-        for number in taken:
-            signal.signal(number, stock[number])
 
 
 @contextlib.contextmanager

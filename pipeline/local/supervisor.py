@@ -14,11 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-from stagecraft.pipeline.local.interrupt import GRACE_SECONDS
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.interrupt import GRACE_SECONDS, taken
 from stagecraft.pipeline.local.protocol import SCRATCH, Event, RunSpec
 from stagecraft.trainer_module.processes.process import Process, how_it_ended
 
@@ -79,7 +79,9 @@ class _Jobs:
 
 def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) -> Outcome:
     """Runs a pipeline, with its output appended to ``log``; returns when nothing of it is left."""
-    with _signals() as received:
+    received: list[int] = []  # signals that ask to stop
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    with taken(lambda number, _: received.append(number), *numbers):
         worker = Process(_WORKER, output=log, first_line=spec.to_json(), scratch_prefix=SCRATCH)
         end = None
         jobs = _Jobs()
@@ -164,28 +166,15 @@ def _ran(
     )
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects signals that ask to stop, instead of being stopped by them."""
-    received: list[int] = []
+def open_log(output: pathlib.Path) -> IO[bytes]:
+    """A new log file in the output folder, named by the time.
 
-    def remember(number: int, frame: FrameType | None) -> None:
-        del frame
-        received.append(number)
-
-    stock = {
-        number: signal.signal(number, remember)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN  # nohup, a shell's background job
-    }
+    Raises:
+        OutputError: it cannot be written.
+    """
+    folder = layout.logs(output)
     try:
-        yield received
-    finally:
-        for number, handler in stock.items():
-            signal.signal(number, handler)
-
-
-def open_log(folder: pathlib.Path) -> IO[bytes]:
-    """A new log file, named by the time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return open(folder / time.strftime("%Y%m%d-%H%M%S.log"), "ab")
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / time.strftime("%Y%m%d-%H%M%S.log"), "ab")
+    except OSError as error:
+        raise layout.OutputError(output, error) from error

@@ -50,7 +50,7 @@ def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib
 
 
 def _first_examples(settings: PipelineSettings, count: int, folder: str) -> list[bytes]:
-    component = example_gen(settings, settings.data.source)
+    component = example_gen(settings)
     if issubclass(component.DRIVER_CLASS, driver.Driver):  # reads no more than it needs
         properties, _ = driver.located(component.exec_properties)
         found: Source = component.DRIVER_CLASS.resolve(properties)

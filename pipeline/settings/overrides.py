@@ -82,9 +82,9 @@ def shown_value(path: Sequence[str], value: Any) -> Any:
     return secrets.redact_tree(value, names[-1] if names else "")
 
 
-def shortened(text: str, limit: int = 80) -> str:
-    """A text, cut to a limit."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def shortened(text: str) -> str:
+    """A text, cut to 80 characters."""
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _make_room(tree: Tree, overrides: Sequence[Override]) -> None:

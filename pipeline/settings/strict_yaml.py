@@ -37,11 +37,12 @@ class YamlError(UserError):
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         self.reason, self.line = reason, line
-        super().__init__(f"line {line}: {reason}" if line else reason, record=f"line {line}")
+        where = f"line {line}" if line else ""
+        super().__init__(f"{where}: {reason}" if where else reason, record=where)
 
 
-class FileError(UserError):
-    """A file of settings that cannot be read."""
+class FileError(SettingsError):
+    """A file of settings that is no YAML, or no settings."""
 
     def __init__(self, file: str, cause: YamlError) -> None:
         self.line, self.reason = cause.line, cause.reason

@@ -309,8 +309,6 @@ def _read(config: str) -> dict[str, Any]:
             value=config,
             file=config,
         ) from None
-    except strict_yaml.FileError as error:
-        raise SettingsError(str(error), file=error.file, record=error.record) from None
     if tree is None:
         raise SettingsError(
             f"{config}: is empty; expected sections such as 'train:', or {{}} for the defaults",

@@ -70,16 +70,16 @@ def test_the_device_with_the_most_weights_updates_last():
 
 
 def test_the_batch_is_the_largest_that_fits_memory():
-    from papers import memory
+    from papers import steps
 
     step = made(batch=64, cuts=TWO_STAGES, stages=2, microbatches=4, recompute="always")
-    needs = [memory.device_bytes(step, examples) for examples in (1, 4, 16)]
+    needs = [steps.device_bytes(step, examples) for examples in (1, 4, 16)]
     assert needs == sorted(needs)
 
     def adjusted(size: float, **given: Any) -> float:
         device = dataclasses.replace(step.accelerator, memory_gb=size / 1e9)
         changed = dataclasses.replace(step, accelerator=device, **given)
-        return memory.adjusted(changed).batch
+        return steps.adjusted(changed).batch
 
     assert adjusted(needs[1]) == 4 * 4
     assert adjusted(needs[1] - 1) == 4 * 2
@@ -89,7 +89,7 @@ def test_the_batch_is_the_largest_that_fits_memory():
 
 
 def test_the_memory_of_a_device_is_that_of_gpipes_formula():
-    from papers import memory
+    from papers import steps
 
     step = made(batch=64, cuts=TWO_STAGES, stages=2, microbatches=4, recompute="always", slots=2)
     weights, activations = (
@@ -101,7 +101,7 @@ def test_the_memory_of_a_device_is_that_of_gpipes_formula():
         12 * each + 3 * (4 * given + held)
         for each, given, held in zip(weights, inputs, activations, strict=True)
     ]
-    assert memory.device_bytes(step, 3) == max(expected)
+    assert steps.device_bytes(step, 3) == max(expected)
 
 
 def test_normalized_figures_compare_examples_a_second():

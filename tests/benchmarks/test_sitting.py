@@ -28,11 +28,9 @@ def sitting():
     sys.path.insert(0, str(BENCHMARKS))
     try:
         import run
-        from sitting import needs, page, plan, record, running
+        from sitting import page, plan, record, running
 
-        yield SimpleNamespace(
-            run=run, needs=needs, page=page, plan=plan, record=record, running=running
-        )
+        yield SimpleNamespace(run=run, page=page, plan=plan, record=record, running=running)
     finally:
         sys.path.remove(str(BENCHMARKS))
         for name in [each for each in sys.modules if each.partition(".")[0] in ("run", "sitting")]:
@@ -150,14 +148,14 @@ def test_unknown_names_are_refused(scripts, capsys) -> None:
 def test_without_java_a_benchmark_is_skipped_by_name(scripts, sitting, capsys, monkeypatch) -> None:
     assert scripts.sit(one=reports(2.0), two=reports(3.0)) == 0
     before = kept(scripts.output)["one"]
-    monkeypatch.setattr(sitting.needs.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sitting.plan.shutil, "which", lambda name: None)
     assert scripts.sit(java=True, one=reports(5.0), two=reports(3.0)) == 0
     assert kept(scripts.output)["one"] == before
     assert "skipped: one:" in capsys.readouterr().out
 
 
 def test_a_sitting_in_which_nothing_ran_failed(scripts, sitting, monkeypatch) -> None:
-    monkeypatch.setattr(sitting.needs.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sitting.plan.shutil, "which", lambda name: None)
     assert scripts.sit(java=True, one=reports(5.0)) == 1
 
 
@@ -187,21 +185,21 @@ def archives(folder: pathlib.Path, *names: str) -> str:
 
 def test_archives_are_named_by_what_lacks_them(sitting, tmp_path) -> None:
     plan = {each.name: each for each in sitting.plan.PLAN}
-    one = sitting.needs.folder_of_archives(archives(tmp_path / "a", "cifar-10-binary.tar.gz"))
+    one = sitting.plan.folder_of_archives(archives(tmp_path / "a", "cifar-10-binary.tar.gz"))
     assert one == tmp_path / "a"
-    assert sitting.needs.missing(plan["input_data"], one) == ""
-    assert "cifar-10-python" in sitting.needs.missing(plan["pipeline_overhead"], one)
-    assert "cifar-10-binary" in sitting.needs.missing(plan["recipe"], None)
-    assert sitting.needs.missing(plan["fit"], None) == ""
+    assert plan["input_data"].missing(one) == ""
+    assert "cifar-10-python" in plan["pipeline_overhead"].missing(one)
+    assert "cifar-10-binary" in plan["recipe"].missing(None)
+    assert plan["fit"].missing(None) == ""
     file = str(one / "cifar-10-binary.tar.gz")
-    assert sitting.needs.folder_of_archives(file) == one
+    assert sitting.plan.folder_of_archives(file) == one
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "x.tar.gz"])
 def test_a_folder_without_archives_is_refused(sitting, tmp_path, name) -> None:
     path = str(tmp_path / name)
-    with pytest.raises(sitting.needs.NoArchive) as refused:
-        sitting.needs.folder_of_archives(path)
+    with pytest.raises(sitting.plan.NoArchive) as refused:
+        sitting.plan.folder_of_archives(path)
     assert refused.value.value == path
 
 
@@ -303,8 +301,10 @@ def test_the_plan_has_every_script(sitting) -> None:
 def test_the_scripts_have_the_options_of_the_plan(sitting) -> None:
     for each in sitting.plan.PLAN:
         source = (BENCHMARKS / f"{each.script}.py").read_text()
-        for option in re.findall(r"--[a-z-]+", " ".join(each.runs)):
-            assert f'"{option}"' in source, (each.name, option)
+        known = [*re.findall(r'"--([a-z-]+)"', source)]
+        known += re.findall(r"(\w+)=", "".join(re.findall(r"= options\(([^)]*)\)", source)))
+        for option in re.findall(r"--([a-z-]+)", " ".join(each.runs)):
+            assert option in known, each.name
 
 
 def test_every_remark_is_on_the_page(sitting) -> None:

@@ -19,13 +19,9 @@ def raised(function) -> BaseException:
     return caught.value
 
 
-def line_of(text: str) -> int:
-    [number] = [
-        number
-        for number, line in enumerate(HERE.read_text().splitlines(), 1)
-        if line.strip() == text
-    ]
-    return number
+def broken_line() -> int:
+    lines = map(str.strip, HERE.read_text().splitlines())
+    return 1 + [*lines].index('return examples["image"]')
 
 
 def read_picture(examples: dict) -> object:
@@ -34,7 +30,7 @@ def read_picture(examples: dict) -> object:
 
 def test_a_line_of_the_user() -> None:
     found = errors.of(raised(lambda: read_picture({})))
-    assert found == (str(HERE), line_of('return examples["image"]'))
+    assert found == (str(HERE), broken_line())
 
 
 def test_the_innermost_line_that_no_package_has() -> None:
@@ -52,7 +48,7 @@ def from_another() -> None:
 
 def test_what_an_exception_comes_from_counts() -> None:
     found = errors.of(raised(from_another))
-    assert found is not None and found.line == line_of('return examples["image"]')
+    assert found is not None and found.line == broken_line()
 
 
 def test_a_line_that_only_a_text_names() -> None:
@@ -69,13 +65,13 @@ def test_autograph_names_its_source() -> None:
 
     found = errors.of(raised(lambda: call(tf.constant(1.0))))
     assert found is not None and found.file == str(HERE)
-    assert found.line == line_of('return examples["image"]')
+    assert found.line == broken_line()
 
 
 def test_a_path_is_short_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE.parent)
     error = raised(lambda: read_picture({}))
-    line = line_of('return examples["image"]')
+    line = broken_line()
     assert errors.append("KeyError: 'image'", error, 600) == (
         f"KeyError: 'image' ({HERE.name}:{line})"
     )

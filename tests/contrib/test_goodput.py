@@ -33,6 +33,12 @@ def plan_of(*stages: StagePlan, microbatches: int = 4, step_seconds: float | Non
 PLAN = plan_of(stage(0.5, 1.0), stage(0.5, 1.0))
 
 
+def expected_useful(interval: float, faults: Faults, between: float) -> float:
+    """The share of useful time for failures with exponential gaps (Daly, equation 20)."""
+    cycle = math.expm1((interval + faults.checkpoint) / between)
+    return interval / (between * math.exp(faults.restart / between) * cycle)
+
+
 @pytest.mark.parametrize("hosts", [1, 64, 1024, 4096])
 def test_the_simulation_agrees_with_dalys_formula(hosts):
     faults = Faults(mtbf=5000, restart=300, checkpoint=30)
@@ -42,7 +48,7 @@ def test_the_simulation_agrees_with_dalys_formula(hosts):
     # Daly counts a failure during a restart as another full restart, as the simulation does; the
     # difference is the chance: 20,000 exponential gaps have a relative error of 1 / sqrt(20,000).
     assert useful == pytest.approx(
-        goodput.expected_useful(interval, faults, between), rel=5 / math.sqrt(20_000)
+        expected_useful(interval, faults, between), rel=5 / math.sqrt(20_000)
     )
 
 
@@ -51,10 +57,8 @@ def test_no_other_interval_is_better(hosts):
     faults = Faults(checkpoint=45)
     between = faults.mtbf * HOUR / hosts
     best = goodput.checkpoint_interval(faults.checkpoint, between)
-    chosen = goodput.expected_useful(best, faults, between)
-    others = [
-        goodput.expected_useful(best * 1.1**power, faults, between) for power in range(-20, 21)
-    ]
+    chosen = expected_useful(best, faults, between)
+    others = [expected_useful(best * 1.1**power, faults, between) for power in range(-20, 21)]
     # Daly's equation is the start of a series; what it leaves out is of the order (cost / M)^2.
     assert chosen >= max(others) * (1 - (faults.checkpoint / between) ** 2 - 1e-12)
 

@@ -29,7 +29,6 @@ TINY = (
 class Run:
     """What a ``stagecraft run --json`` left behind."""
 
-    code: int
     result: dict[str, Any]
     stdout: str
     stderr: str
@@ -53,8 +52,9 @@ def run(
     settings: tuple[str, ...] = TINY,
     path: pathlib.Path | None = None,
     cwd: pathlib.Path | None = None,
+    code: int = 0,
 ) -> Run:
-    """Runs the pipeline; ``path`` comes first on the module path."""
+    """Runs the pipeline, which ends with this code; ``path`` comes first on the module path."""
     env = dict(os.environ, COLUMNS="200")
     if path is not None:
         env["PYTHONPATH"] = str(path)
@@ -66,9 +66,10 @@ def run(
         cwd=cwd or output.parent,
         timeout=600,
     )
+    assert done.returncode == code, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     try:
         result = json.loads(lines[-1])
     except (IndexError, json.JSONDecodeError):
         result = {}
-    return Run(done.returncode, result, done.stdout, done.stderr)
+    return Run(result, done.stdout, done.stderr)

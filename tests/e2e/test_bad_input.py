@@ -26,8 +26,7 @@ def archive(path, record):
 
 def refused(output, words, *arguments):
     """The states of the nodes of a run that was refused with these words."""
-    done = run(output, *arguments, cwd=output.parent)
-    assert done.code == 1
+    done = run(output, *arguments, cwd=output.parent, code=1)
     for word in words:
         assert word in done.result["error"]
         assert word in done.stderr
@@ -78,8 +77,7 @@ def small_disk(tmp_path):
 
 def test_a_full_disk(small_disk):
     settings = (*TINY, "data.sample_train=4000")
-    done = run(small_disk / "out", settings=settings)
-    assert done.code == 1
+    done = run(small_disk / "out", settings=settings, code=1)
     assert done.states["Cifar10ExampleGen"] == "failed"
     assert "full" in done.result["error"] or "no space left" in done.result["error"]
     assert str(small_disk) in done.result["error"]

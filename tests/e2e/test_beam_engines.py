@@ -75,8 +75,7 @@ def direct(tmp_path_factory):
     java.jars()
 
     def make(folder):
-        done = run(folder / "run", settings=SETTINGS)
-        assert done.code == 0, done.stderr
+        run(folder / "run", settings=SETTINGS)
         [model] = (folder / "run" / "pipeline_root" / "Trainer" / "model").iterdir()
         _add_signature(model, folder / "model")
         run_data_steps(folder / "model", str(folder / "data_steps"), folder / "data_steps.db")
@@ -94,7 +93,6 @@ def config(path, flink):
 def test_a_run_on_flink(direct, embedded_flink, tmp_path):
     settings = config(tmp_path / "flink.yaml", embedded_flink)
     done = run(tmp_path / "run", "--config", settings, settings=SETTINGS)
-    assert done.code == 0, done.stderr
     assert set(done.states.values()) == {"done"}
     found, expected = (
         Outputs(str(folder / "run" / "pipeline_root")) for folder in (tmp_path, direct)

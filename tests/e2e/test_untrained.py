@@ -20,6 +20,5 @@ UNTRAINED = (
 def test_a_threshold_refuses_it(preset, tmp_path):
     hub_presets.skip_without(load(preset))
     done = run(tmp_path, "--config", preset, settings=UNTRAINED)
-    assert done.code == 0, done.stderr[-3000:]
     assert done.result["metrics"]["loss"] > 0
     assert not done.result["blessed"] and done.result["pushed"] is None

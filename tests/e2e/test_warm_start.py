@@ -40,17 +40,14 @@ def test_a_warm_start_is_right_or_refused(tmp_path):
     )
     learn = ("train.optimizer=adam", "train.learning_rate=0.3", "train.epochs=30")
     old = write(tmp_path / "old", ["north", "south", "west"], 1.0)
-    first = run(tmp_path / "first", settings=(*settings, *learn, f"data.source={old}"))
-    assert first.code == 0, first.stderr[-3000:]
+    run(tmp_path / "first", settings=(*settings, *learn, f"data.source={old}"))
     [model] = (tmp_path / "first" / "serving").glob("*/")
     new = write(tmp_path / "new", ["west", "north", "south"], 9.0)
     warm = (*settings, f"data.source={new}", f"train.initial_weights={model}", "train.steps=1")
     warm += ("train.optimizer=sgd", "train.learning_rate=1e-12", "train.schedule=constant")
-    refused = run(tmp_path / "refused", "--to", "Trainer", settings=warm)
-    assert refused.code != 0
+    refused = run(tmp_path / "refused", "--to", "Trainer", settings=warm, code=1)
     assert "size" in refused.stderr and f"transform.graph: {model}" in refused.stderr
-    kept = run(tmp_path / "kept", "--to", "Trainer", settings=(*warm, f"transform.graph={model}"))
-    assert kept.code == 0, kept.stderr[-3000:]
+    run(tmp_path / "kept", "--to", "Trainer", settings=(*warm, f"transform.graph={model}"))
     errors = []
     for folder in ("first", "kept"):
         [record] = (tmp_path / folder).glob("pipeline_root/Trainer/model_run/*/record.json")

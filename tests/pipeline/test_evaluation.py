@@ -11,7 +11,7 @@ from tfx.types import standard_artifacts
 
 from stagecraft.common.errors import SettingError
 from stagecraft.components.evaluator.results import read_evaluation
-from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.data import eval_config
 from stagecraft.pipeline.local import summary
 from stagecraft.pipeline.settings import EvaluateSettings, PipelineSettings
 from stagecraft.schemas import features

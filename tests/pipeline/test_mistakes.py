@@ -379,19 +379,24 @@ def test_a_quote_that_nothing_closes(text, line):
     assert (caught.value.file, caught.value.record) == ("rows.csv", line)
 
 
-def test_a_folder_of_folders(tmp_path):
-    """Their ExampleGen says what it needs."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/1.png").touch()
+def check(source, example_gen="tfx.components.CsvExampleGen"):
+    """The early check of a path."""
     overrides = [
-        "data.example_gen=stagecraft.components.ImageFolderExampleGen",
-        f"data.source={tmp_path}",
+        f"data.example_gen={example_gen}",
+        f"data.source={source}",
         "data.infer_schema=true",
         "task.name=regression",
         "task.args.features.a=numeric",
         "task.args.label=price",
     ]
     early_checks.check_data(pipeline_settings.load(None, overrides))
+
+
+def test_a_folder_of_folders(tmp_path):
+    """Their ExampleGen says what it needs."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.png").touch()
+    check(tmp_path, "stagecraft.components.ImageFolderExampleGen")
 
 
 OTHER_FILES = {
@@ -403,28 +408,15 @@ OTHER_FILES = {
 }
 
 
-def check(source, example_gen="tfx.components.CsvExampleGen"):
-    """The error of the early check of a path."""
-    overrides = [
-        f"data.example_gen={example_gen}",
-        f"data.source={source}",
-        "data.infer_schema=true",
-        "task.name=regression",
-        "task.args.features.a=numeric",
-        "task.args.label=price",
-    ]
-    with pytest.raises(UserError) as caught:
-        early_checks.check_data(pipeline_settings.load(None, overrides))
-    return caught.value
-
-
 @pytest.mark.parametrize("name", OTHER_FILES)
 def test_files_of_another_kind(name, tmp_path):
     example_gen, files, expected = OTHER_FILES[name]
     for each, content in files.items():
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_bytes(content)
-    assert check(tmp_path, example_gen).file == str(tmp_path / expected)
+    with pytest.raises(UserError) as caught:
+        check(tmp_path, example_gen)
+    assert caught.value.file == str(tmp_path / expected)
 
 
 @pytest.mark.parametrize("name", ["data[1].csv", "a*.csv", "[2024]/rows.csv", "{x}/rows.csv"])
@@ -432,5 +424,6 @@ def test_a_path_with_characters_of_patterns(name, tmp_path):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(GOOD)
-    error = check(path)
-    assert (error.setting, error.value) == ("data.source", str(path))
+    with pytest.raises(UserError) as caught:
+        check(path)
+    assert (caught.value.setting, caught.value.value) == ("data.source", str(path))

@@ -25,10 +25,6 @@ def test_the_help_of_config_names_all_presets():
     assert f"({', '.join(presets())})" in option.help
 
 
-def test_quickstart_and_cifar10_are_presets():
-    assert set(presets()) >= {"quickstart", "cifar10"}
-
-
 def test_overrides_win_over_the_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("train: {model: resnet20, steps: 7}\ndata: {source: /somewhere}\n")

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+from html import escape
 from typing import Any
-
-from svg import Drawing
 
 from stagecraft.trainer_module.pipeline_parallel.schedule import FORWARD, passes, timetable
 
@@ -23,7 +22,7 @@ STAGES, MICROBATCHES = 3, 4
 BLUE, ORANGE, GREEN = "#1976d2", "#d9730d", "#2e8b57"
 
 _IMAGE = re.compile(r"!\[(?P<meaning>[^\]]*)\]\((?:\.\./)*images/(?P<name>[\w-]+)\.svg\)")
-_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_STYLE = "<style>svg{color:#333}@media(prefers-color-scheme:dark){svg{color:#ddd}}</style>"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -31,9 +30,62 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
     def inline(match: re.Match[str]) -> str:
         text = (IMAGES / f"{match['name']}.svg").read_text().strip()
-        return _STYLE.sub("", text).replace("\n", "")
+        return text.replace(_STYLE, "").replace("\n", "")
 
     return _IMAGE.sub(inline, markdown)
+
+
+class Drawing:
+    """A figure in as much of SVG as it needs; lengths are in pixels, from the left and the top."""
+
+    def __init__(self, width: float, height: float):
+        """An empty one."""
+        self._size = (width, height)
+        self._parts: list[str] = []
+
+    def box(self, x: float, y: float, width: float, height: float, fill: str, label: str) -> None:
+        """A filled box with a label in its middle."""
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2" '
+            f'fill="{fill}"/>'
+            f'<text x="{x + width / 2:g}" y="{y + height / 2 + 4:g}" text-anchor="middle" '
+            f'fill="#fff">{escape(label)}</text>'
+        )
+
+    def frame(
+        self, x: float, y: float, width: float, height: float, *, dashed: bool = False
+    ) -> None:
+        """An empty box."""
+        dashes = ' stroke-dasharray="5 4"' if dashed else ""
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2" fill="none" '
+            f'stroke="currentColor"{dashes}/>'
+        )
+
+    def text(self, x: float, y: float, words: str) -> None:
+        """A line that begins at x."""
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" fill="currentColor">{escape(words)}</text>')
+
+    def arrow(self, x: float, y: float, to_x: float, to_y: float, words: str) -> None:
+        """An arrow, words above it."""
+        tip = 5 if to_x > x else -5
+        self._parts.append(
+            f'<path d="M{x:g} {y:g}L{to_x:g} {to_y:g}m{-tip} -4l{tip} 4l{-tip} 4" fill="none" '
+            'stroke="currentColor"/>'
+            f'<text x="{(x + to_x) / 2:g}" y="{y - 4:g}" text-anchor="middle" '
+            f'fill="currentColor">{escape(words)}</text>'
+        )
+
+    def done(self, meaning: str) -> str:
+        """The file's text."""
+        width, height = self._size
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+            f'style="max-width:{width:g}px;width:100%" role="img" font-family="sans-serif" '
+            f'font-size="12"><title>{escape(meaning)}</title>{_STYLE}\n'
+            + "\n".join(self._parts)
+            + "\n</svg>\n"
+        )
 
 
 def schedules() -> str:

@@ -1,4 +1,4 @@
-"""The snippets of a page, and which of their commands nobody has run.
+"""The snippets of a page, and which of their commands nobody has run; a note says it below them.
 
 The page on what is untested has a table of them: how a command line begins, and what it needs.
 Every other command in a block of ``sh`` is run by a test.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNTESTED = ROOT / "docs" / "untested.md"
@@ -17,8 +17,22 @@ _FENCE = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_BLOCK = re.compile(r"^```sh\n.*?^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| `(?P<start>[^`]+)` \| (?P<needs>[^|]+) \|$", re.MULTILINE)
 _HEADING = "\n## Commands that no test runs\n"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Says below a snippet what it needs, where no test runs it."""
+    rows = untested()
+
+    def noted(match: re.Match[str]) -> str:
+        (snippet,) = snippets(match[0])
+        lacking = dict.fromkeys(filter(None, (needs(line, rows) for line in snippet.commands)))
+        note = f"\n\n*Untested here: needs {', '.join(lacking)}.*" if lacking else ""
+        return match[0] + note
+
+    return _BLOCK.sub(noted, markdown)
 
 
 class Snippet(NamedTuple):

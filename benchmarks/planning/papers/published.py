@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
-from papers import layers, memory, networks
-from papers.steps import Step
+from papers import layers, networks
+from papers.steps import Step, adjusted
 from papers.transformers import Transformer
 
 from stagecraft.trainer_module.models.costs import StageCost
@@ -120,7 +120,7 @@ class Row:
             slots=self.slots,
             updates=self.updates,
         )
-        return memory.adjusted(step, self.activations) if self.adjusts else step
+        return adjusted(step, self.activations) if self.adjusts else step
 
     def _starts(self, costs: Sequence[StageCost]) -> list[int]:
         parts = self.stages * self.virtual

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -12,14 +11,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import psutil
+
 from faults.faulty_worker import strike
-from faults.training import Signal, Training
 from faults.trainings import (
     CHECKPOINT_EVERY,
     FAULT_AT,
     PARAMETER_SERVER,
     STEPS,
     Drill,
+    Signal,
+    Training,
 )
 from stagecraft.trainer_module.processes.events import Event
 
@@ -231,18 +233,16 @@ def _launcher_killed(drill: Drill, name: str) -> Result:
     try:
         store = training.checkpoints()
         _wait_for(lambda: len(store.steps()) >= 2, 120)
-        children = _descendants(launcher.pid)
+        children = psutil.Process(launcher.pid).children(recursive=True)
         strike(str(drill.struck(name)))
         started = time.time()
     finally:
         launcher.kill()
         launcher.wait()
-    _wait_for(lambda: not children & _parents().keys(), 10)
+    _, alive = psutil.wait_procs(children, timeout=10)
     seconds = time.time() - started
-    alive = children & _parents().keys()
     for orphan in alive:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(orphan, signal.SIGKILL)
+        orphan.kill()
     again = drill.training(name).run()
     equal = not again.error and again.weights() == drill.undisturbed()
     return Result(
@@ -297,22 +297,3 @@ def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def _descendants(process: int) -> set[int]:
-    """The processes that a process started, directly or through others."""
-    family, parents = {process}, _parents()
-    while children := {child for child, parent in parents.items() if parent in family} - family:
-        family |= children
-    return family - {process}
-
-
-def _parents() -> dict[int, int]:
-    """Process ID -> its parent's, of all processes but zombies (proc_pid_stat(5))."""
-    parents = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process has ended
-            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
-            if state != "Z":
-                parents[int(stat.parent.name)] = int(parent)
-    return parents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from stagecraft.pipeline.beam.job_runner import PORTABLE_OPTIONS, JobRunner
+from stagecraft.pipeline.beam.runner import PORTABLE_OPTIONS, JobRunner
 
 _INTEGERS = (
     *("parallelism", "max_parallelism", "max_bundle_size", "max_bundle_time_mills"),

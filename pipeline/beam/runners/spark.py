@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from stagecraft.pipeline.beam.job_runner import PORTABLE_OPTIONS, JobRunner
+from stagecraft.pipeline.beam.runner import PORTABLE_OPTIONS, JobRunner
 
 _INTEGERS = (
     *("bundle_size", "batch_interval_millis", "min_read_time_millis", "max_records_per_batch"),

@@ -45,41 +45,28 @@ def compile_command(
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets
     from stagecraft.pipeline.local.layout import OutputError
-    from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
     settings = options.load_settings(config, overrides, data or None)
     early_checks.check_files(settings)
     output = output or pathlib.Path(f"{settings.name}.yaml")
-    weights = settings.train.from_files.initial_weights
     try:
         document.check_output(output)
-        if weights:
-            initial_weights.find(weights)
-        from stagecraft.pipeline.checks import model_arguments
+        from stagecraft.pipeline.checks import preflight
         from stagecraft.pipeline.kubeflow.compile import compile_pipeline  # with TensorFlow
         from stagecraft.trainer_module.models import build_model
 
         with build_model.files_shared():
             compile_pipeline(settings, output, console.warning)
-            arguments = model_arguments.find(settings)
-            files = settings.task.found.files
-            files = sorted(
-                {
-                    *files,
-                    *build_model.files_read(
-                        settings.train.model,
-                        arguments,
-                        settings.task.found,
-                        settings.train.model_args,
-                    ),
-                }
-            )
+            task, train = settings.task.found, settings.train
+            arguments = preflight.model_arguments(settings)
+            read = build_model.files_read(train.model, arguments, task, train.model_args)
     except OSError as error:
         raise OutputError(output, error) from error
     if warning := visible_secrets.warning(settings, str(output)):
         console.warning(warning)
+    weights = train.from_files.initial_weights
     needed = [("initial weights", weights)] if weights else []
-    needed += [("the model reads", file) for file in files]
+    needed += [("the model reads", file) for file in sorted({*task.files, *read})]
     console.fields(
         [
             ("written", str(output)),

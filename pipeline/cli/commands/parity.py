@@ -116,12 +116,12 @@ def check_topologies(
     settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
 ) -> list[Row]:
     """Checks topologies one after the other, and prints the progress."""
-    from stagecraft.pipeline.checks import model_arguments  # with TensorFlow
+    from stagecraft.pipeline.checks import preflight  # with TensorFlow
     from stagecraft.pipeline.local import parity_data
     from stagecraft.trainer_module.parity.check import Check
 
     started = time.monotonic()
-    data, arguments = folder / "data.npz", model_arguments.find(settings)
+    data, arguments = folder / "data.npz", preflight.model_arguments(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
     parity_data.save(settings, largest, data, arguments)
 

@@ -114,21 +114,19 @@ def plan(
             "--measure measures this machine, but --devices plans for other machines; use one",
             setting="--measure",
         )
-    if search:
-        if goodput or faults:
-            raise SettingError(
-                "--goodput" if goodput else "--faults",
-                goodput or faults,
-                "simulates one topology, but --search compares many",
-                "--goodput without --search, with the settings that --search shows",
-            )
-        more = options.override("--measure", "parallel.costs", "measured" if measure else None)
-        settings = options.load_settings(config, (*overrides, *more))
-        _search(settings, devices, network, as_json=as_json)
-        return
+    if search and (goodput or faults):
+        raise SettingError(
+            "--goodput" if goodput else "--faults",
+            goodput or faults,
+            "simulates one topology, but --search compares many",
+            "--goodput without --search, with the settings that --search shows",
+        )
     months = _Months.parse(goodput, faults, seconds=bool(devices or measure))
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)
     settings = options.load_settings(config, (*overrides, *more))
+    if search:
+        _search(settings, devices, network, as_json=as_json)
+        return
     result, notes = _plan(settings, devices, network)
     console.say(str(result), stderr=as_json)
     of_hosts = months.simulate(result) if months else []

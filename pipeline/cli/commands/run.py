@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import shlex
 import time
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from stagecraft.pipeline.cli.terminal import console
 if TYPE_CHECKING:
     from stagecraft.components.example_gen.spans import Span
     from stagecraft.pipeline.cli.terminal.run_view import RunState
-    from stagecraft.pipeline.local.protocol import RunSpec
     from stagecraft.pipeline.local.span_runs import SpanRuns
     from stagecraft.pipeline.local.supervisor import Outcome
     from stagecraft.pipeline.settings import PipelineSettings
@@ -124,9 +123,10 @@ def run(
     """
     started = time.monotonic()
     from stagecraft.pipeline.cli.terminal import run_result  # --help needs none of it
-    from stagecraft.pipeline.cli.terminal.run_view import RunState
+    from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
     from stagecraft.pipeline.local import lock, nodes
     from stagecraft.pipeline.local.protocol import RunSpec
+    from stagecraft.pipeline.local.supervisor import open_log, supervise
 
     if output is not None:
         lock.check(output)  # before the settings, which may import the user's modules
@@ -171,7 +171,9 @@ def run(
         fresh=fresh,
         command=run_command(**asked),
     )
-    outcome = _follow(spec, log, state, stderr=as_json)
+    with log, run_view(state, stderr=as_json, starts=True) as on_event:
+        outcome = supervise(spec, log, on_event)
+        state.stop("interrupted" if outcome.status == "interrupted" else "failed")
     seconds = time.monotonic() - started
 
     problem = run_result.failure(state, outcome, require_blessing, _resume_command(asked, state))
@@ -205,6 +207,7 @@ def _run_spans(asked: dict[str, Any], settings: PipelineSettings, output: pathli
     """Runs the spans of a range that have no complete run yet, until one fails."""
     from stagecraft.pipeline.cli.terminal import span_lines
     from stagecraft.pipeline.local.span_runs import SpanRuns
+    from stagecraft.pipeline.local.supervisor import open_log
 
     runs = SpanRuns(settings, output, asked["runner"], asked["to_node"])
     runs.check()
@@ -384,27 +387,3 @@ def check_output(settings: PipelineSettings, output: pathlib.Path) -> None:
     file.check(metadata_db)
     outputs.check_known(metadata_db, layout.pipeline_root(output))
     ownership.check(settings, output)
-
-
-def open_log(output: pathlib.Path) -> IO[bytes]:
-    """A new log file in the output folder.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    from stagecraft.pipeline.local import layout, supervisor
-
-    try:
-        return supervisor.open_log(layout.logs(output))
-    except OSError as error:
-        raise layout.OutputError(output, error) from error
-
-
-def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> Outcome:
-    from stagecraft.pipeline.cli.terminal.run_view import run_view
-    from stagecraft.pipeline.local.supervisor import supervise
-
-    with log, run_view(state, stderr=stderr, starts=True) as on_event:
-        outcome = supervise(spec, log, on_event)
-        state.stop("interrupted" if outcome.status == "interrupted" else "failed")
-    return outcome

@@ -73,8 +73,10 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         root = pathlib.Path(folder)
         spec = RunSpec(settings=settings, output=root, to_node=nodes.SCHEMA_GEN)
         state = RunState(nodes.of(settings))
-        with open_log(layout.logs(root)) as log, run_view(state, stderr=True) as on_event:
+        with open_log(root) as log, run_view(state, stderr=True) as on_event:
             outcome = supervise(spec, log, on_event)
+        if outcome.status == "interrupted":
+            raise KeyboardInterrupt
         if outcome.status != "ok":
             cause = state.nodes[state.failed].cause if state.failed else outcome.cause
             raise UserError(f"{state.failed or outcome.status}: {cause or 'no schema'}")

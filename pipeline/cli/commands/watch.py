@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import signal
 import threading
-from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,6 +71,7 @@ def watch(
     """
     from stagecraft.components.example_gen import spans  # --help needs none of it
     from stagecraft.pipeline.checks import early_checks
+    from stagecraft.pipeline.local.interrupt import taken
     from stagecraft.pipeline.local.span_runs import SpanRuns
 
     # A fixed span may not exist; the checks look at the newest one.
@@ -87,33 +85,12 @@ def watch(
     if until and last is None:
         raise SettingError("--until", until, "names no span", "a number, or a date")
     console.fields([("output", str(runs.output)), ("spans", settings.data.source)])
-    with _signals() as stop:
-        _Follower(runs, _command(config, overrides, data, output)).follow(stop, every, last)
+    stop = threading.Event()
+    with taken(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM):
+        given = {"config": config, "overrides": overrides, "data": data, "output": output}
+        _Follower(runs, given).follow(stop, every, last)
         console.say("stopped" if stop.is_set() else f"done: --until {until}")
     return 0
-
-
-def _command(
-    config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path | None
-) -> dict[str, Any]:
-    return {"config": config, "overrides": overrides, "data": data, "output": output}
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Yields an event that SIGINT and SIGTERM set."""
-    stop = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.set()
-
-    stock = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in stock.items():
-            signal.signal(number, handler)
 
 
 def _why_in_use(settings: PipelineSettings, output: pathlib.Path) -> str | None:
@@ -140,10 +117,11 @@ def _why_in_use(settings: PipelineSettings, output: pathlib.Path) -> str | None:
 class _Follower:
     """Runs the spans that are due, and says what happens."""
 
-    def __init__(self, runs: SpanRuns, command: dict[str, Any]):
-        from stagecraft.pipeline.local.span_watch import SpanWatch
+    def __init__(self, runs: SpanRuns, given: dict[str, Any]):
+        """``given``: options of the command that a run of a span has, too."""
+        from stagecraft.pipeline.local.span_runs import SpanWatch
 
-        self._runs, self._command, self._watch = runs, command, SpanWatch(runs)
+        self._runs, self._given, self._watch = runs, given, SpanWatch(runs)
         self._said = ""
 
     def follow(self, stop: threading.Event, every: float, last: int | None) -> None:
@@ -160,15 +138,16 @@ class _Follower:
 
     def _run(self, span: Span, *, whole: bool) -> bool:
         """Runs a span; returns whether the command goes on with the next one at once."""
-        from stagecraft.pipeline.cli.commands.run import open_log, run_command
+        from stagecraft.pipeline.cli.commands.run import run_command
         from stagecraft.pipeline.cli.terminal import span_lines
         from stagecraft.pipeline.local.span_runs import GATE
+        from stagecraft.pipeline.local.supervisor import open_log
 
         if why := _why_in_use(self._runs.settings, self._runs.output):
             return self._wait(span, why)
-        overrides = (*self._command["overrides"], f"data.span={span.name}")
+        overrides = (*self._given["overrides"], f"data.span={span.name}")
         to_node = None if whole else GATE
-        command = run_command(**self._command | {"overrides": overrides, "to_node": to_node})
+        command = run_command(**self._given | {"overrides": overrides, "to_node": to_node})
         log = open_log(self._runs.output)
         line = span_lines.run(self._runs, span, log, to_node=to_node, command=command)
         if line.outcome.status == "in use":  # another command was faster

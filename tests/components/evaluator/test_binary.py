@@ -17,7 +17,7 @@ from stagecraft.components.evaluator.evaluation import Confusions, Evaluation, m
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import page
-from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.data import eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.trainer_module.settings import TaskSettings
 

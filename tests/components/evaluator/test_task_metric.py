@@ -30,7 +30,7 @@ from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.evaluator.task_metric import SampledPredictions
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import page
-from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.data import eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.objective import Objective

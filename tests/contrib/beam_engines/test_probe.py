@@ -13,7 +13,7 @@ from stagecraft.contrib.beam_engines import probe
 from stagecraft.contrib.beam_engines.flink_rest import FlinkRest
 from stagecraft.contrib.beam_engines.job_server_runners import SparkRunner
 from stagecraft.contrib.beam_engines.probe import WorkerError
-from stagecraft.pipeline.beam.pipeline_root import rooted
+from stagecraft.pipeline.beam import rooted
 
 RUNNER = "--runner=stagecraft.contrib.beam_engines.job_server_runners.SparkRunner"
 

@@ -116,6 +116,14 @@ def test_a_server_that_is_no_job_server() -> None:
     assert "job API" in checks["job server"].found
 
 
+def test_a_server_without_http_is_no_flink(job_server: str, probed: Any) -> None:
+    probed(dict)
+    checks = found(
+        settings(f"--job_endpoint={job_server}", f"--flink_master={job_server}", *WORKERS)
+    )
+    assert checks["flink"].verdict == "missing" and "--flink_master" in checks["flink"].advice
+
+
 @pytest.mark.parametrize("overview", [None, {}])
 def test_a_server_that_is_no_flink(
     job_server: str, overview: dict[str, Any] | None, probed: Any

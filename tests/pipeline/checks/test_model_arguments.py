@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from stagecraft.pipeline.checks import model_arguments, preflight
+from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.cli.commands import parity
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.local import parity_data
@@ -50,7 +50,7 @@ def seen(tmp_path, monkeypatch):
 def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset):
     label = {"label": "coarse"} if dataset.name == "cifar100_coarse" else {}
     data = DataSettings(source="x", dataset=dataset.name.removesuffix("_coarse"), **label)
-    found = model_arguments.find(PipelineSettings(data=data))
+    found = preflight.model_arguments(PipelineSettings(data=data))
     assert found == {"input_shape": (32, 32, 3), "num_classes": dataset.num_classes}
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from past_runs import Output, State
+from past_runs import Output
 
 from stagecraft.components.example_gen.spans import Span
 from stagecraft.components.metadata import run_metadata
-from stagecraft.components.metadata.run_metadata import Notes
-from stagecraft.pipeline.local import nodes, span_states
+from stagecraft.pipeline.local import span_states
 from stagecraft.pipeline.local.span_runs import GATE, SpanRuns
 from stagecraft.pipeline.local.span_states import Inputs
-from stagecraft.pipeline.settings import changes_as_yaml, load
+from stagecraft.pipeline.settings import load
 
 
 class Spans:
@@ -48,25 +47,8 @@ class Spans:
 
     def ran(self, span: Span, *, last: str | None = None, fails: bool = False) -> str:
         """A run up to a component, which may have failed."""
-        states = Inputs.of(self.runs.settings).states(span)
-        settings = changes_as_yaml(self.runs.of(span))
-        known = nodes.of(self.runs.settings)
         name = f"run of {span.name} to {last}"
-        notes = Notes(tuple(known), settings=settings, span_read=states.read,
-                      span_whole=states.whole)  # fmt: skip
-        run = self.output.begin(name, notes)
-        for node in known:
-            is_last = node == last
-            outputs = []
-            if node == "ExampleGen":
-                told = {"span": span.number, "span_name": span.name, "span_files": 1}
-                outputs = [self.output.artifact("Examples", **told)]
-            if node == "Pusher":
-                outputs = [self.output.artifact("PushedModel", pushed=1)]
-            state = State.FAILED if is_last and fails else State.COMPLETE
-            self.output.step(run, node, state, outputs)
-            if is_last:
-                break
+        self.output.of_span(name, self.runs, span, last, fails=fails)
         return name
 
 

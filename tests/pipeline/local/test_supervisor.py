@@ -30,7 +30,7 @@ def go(tmp_path, monkeypatch):
     def go(*steps):
         monkeypatch.setenv("FAKE", json.dumps(steps))
         events = []
-        with open_log(tmp_path / "logs") as log:
+        with open_log(tmp_path) as log:
             outcome = supervise(RunSpec(load("quickstart"), tmp_path), log, events.append)
         return outcome, events
 

@@ -28,7 +28,7 @@ from stagecraft.pipeline.local.supervisor import open_log, supervise
 from stagecraft.pipeline.settings import load
 output = pathlib.Path(sys.argv[1])
 spec = RunSpec(load("quickstart"), output, create="stand_in:create_pipeline")
-with open_log(output / "logs") as log:
+with open_log(output) as log:
     supervise(spec, log, print)
 """
 
@@ -47,7 +47,7 @@ def go(tmp_path, monkeypatch):
                 states[event["node"]] = event["state"]
 
         spec = RunSpec(load("quickstart"), tmp_path, runner, create="stand_in:create_pipeline")
-        with open_log(layout.logs(tmp_path)) as log:
+        with open_log(tmp_path) as log:
             return supervise(spec, log, on_event), states
 
     return go
@@ -58,11 +58,11 @@ def hanging(output):
     return int(written(output / "hanging"))
 
 
-def assert_nothing_left(output, node):
+def assert_nothing_left(output):
     states = [state for _, state in executions(output)]
     assert not {"NEW", "RUNNING"} & set(states)
     assert states[-1] == "FAILED"
-    assert not list(layout.pipeline_root(output).glob(f"{node}/*/*/half"))
+    assert not list(layout.pipeline_root(output).glob("Count/*/*/half"))
 
 
 @pytest.mark.parametrize("runner", ["local", "beam"])
@@ -73,14 +73,14 @@ def test_ctrl_c_in_a_beam_step_ends_it_within_seconds(go, tmp_path, runner):
     assert outcome == Outcome("interrupted", signal=signal.SIGINT)
     assert states == {"Make": "done", "Count": "interrupted"}
     assert gone(hanging(tmp_path))
-    assert_nothing_left(tmp_path, "Count")
+    assert_nothing_left(tmp_path)
 
 
 def test_a_killed_worker_is_swept_after(go, tmp_path):
     outcome, states = go({"Count": "kill"})
     assert outcome.status == "died"
     assert states == {"Make": "done", "Count": "running"}
-    assert_nothing_left(tmp_path, "Count")
+    assert_nothing_left(tmp_path)
 
 
 def test_a_killed_supervisor_leaves_no_orphan_and_keeps_others_out_until_then(
@@ -97,5 +97,5 @@ def test_a_killed_supervisor_leaves_no_orphan_and_keeps_others_out_until_then(
         assert outcome.status == "in use" and str(tmp_path) in outcome.cause
         supervisor.kill()
     assert gone(worker)
-    assert_nothing_left(tmp_path, "Count")
+    assert_nothing_left(tmp_path)
     assert list(temporary.iterdir()) == []

@@ -78,6 +78,7 @@ def test_files_that_are_no_utf_8(tmp_path, content, line):
     with pytest.raises(FileError) as caught:
         strict_yaml.read(file)
     assert (caught.value.file, caught.value.line) == (str(file), line)
+    assert caught.value.record == (f"line {line}" if line else "")
 
 
 def test_a_byte_order_mark_is_none_of_the_first_key(tmp_path):

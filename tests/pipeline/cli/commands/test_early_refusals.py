@@ -111,6 +111,15 @@ def test_schema_says_that_its_file_cannot_be_written_in_the_end(stagecraft, tmp_
     assert (done.code, done.stdout) == (1, "")
 
 
+def test_ctrl_c_ends_schema_as_other_commands(stagecraft, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        supervisor, "supervise", lambda *given: supervisor.Outcome("interrupted", signal=2)
+    )
+    writing.write(tmp_path / "project", "empty")
+    monkeypatch.chdir(tmp_path / "project")
+    assert stagecraft("schema", "--config", "settings.yaml").code == 130
+
+
 def inferred(spec, log, on_event):
     """A run that has written a schema."""
     found = layout.pipeline_root(spec.output) / nodes.SCHEMA_GEN / "schema" / "3" / "schema.pbtxt"

@@ -7,13 +7,10 @@ import pathlib
 import shlex
 
 import pytest
-from past_runs import Output, State
+from past_runs import Output
 
-from stagecraft.components.metadata.run_metadata import Notes
-from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.local.span_runs import GATE, SpanRuns
-from stagecraft.pipeline.local.span_states import Inputs
-from stagecraft.pipeline.settings import changes_as_yaml, load
+from stagecraft.pipeline.settings import load
 
 SETTINGS = """
 name: mine
@@ -45,23 +42,11 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
     return tmp_path
 
 
-def noted(number: int, *, last: str = "", fails: bool = False, pushes: bool = False) -> None:
+def noted(number: int, last: str | None = None, *, fails: bool = False) -> None:
     """A run for a span in the output folder, up to a component."""
     runs = SpanRuns(load("mine.yaml", ["train.steps=3"]), pathlib.Path("out"))
     (span,) = (each for each in runs.every() if each.number == number)
-    states = Inputs.of(runs.settings).states(span)
-    output = Output(pathlib.Path("out"), "mine")
-    known = nodes.of(runs.settings)
-    text = changes_as_yaml(runs.of(span))
-    notes = Notes(tuple(known), (), "", text, states.read, states.whole)
-    run = output.begin(f"R{number}.0", notes)
-    examples = output.artifact("Examples", span=number, span_name=str(number), span_files=1)
-    made = {"ExampleGen": [examples], "Pusher": [output.artifact("PushedModel", pushed=1)]}
-    for node in known:
-        state = State.FAILED if node == last and fails else State.COMPLETE
-        output.step(run, node, state, made.get(node, []) if pushes else [])
-        if node == last:
-            break
+    Output(runs.output, "mine").of_span(f"R{number}.0", runs, span, last, fails=fails)
 
 
 def commands(text: str) -> list[list[str]]:
@@ -130,7 +115,7 @@ def test_a_few_missing_spans_are_named(stagecraft, folder):
 
 
 def test_older_models_on_top_of_a_newer_one_are_said(stagecraft):
-    noted(5, pushes=True)
+    noted(5)
     ran = stagecraft(*RUN, "--spans", "2:4", fake=[PLAN, end()])
     assert [*RUN, "--to", GATE, "--spans", "2:4"] in commands(ran.stderr)
     for words in (("--spans", "2:4", "--to", GATE), ("--spans", "5")):
@@ -151,7 +136,7 @@ def shown(stagecraft, *numbers: int) -> str:
 
 def test_the_window_names_a_command_that_reads_what_is_missing(stagecraft):
     assert commands(shown(stagecraft, 5)) == [[*RUN, "--to", GATE, "--spans", "3:4"]]
-    noted(3, last=GATE, fails=True)
+    noted(3, GATE, fails=True)
     assert commands(shown(stagecraft, 5)) == [[*RUN, "--to", GATE, "--spans", "4"]], "3 was refused"
     assert commands(shown(stagecraft, 4, 5)) == []
 

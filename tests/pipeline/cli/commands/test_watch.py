@@ -15,10 +15,10 @@ from stagecraft.components.example_gen.archives import files
 from stagecraft.components.metadata.file import MetadataFileError
 from stagecraft.pipeline.cli.commands import run as run_module, watch
 from stagecraft.pipeline.cli.terminal import span_lines
+from stagecraft.pipeline.local.interrupt import taken
 from stagecraft.pipeline.local.lock import InUseError
 from stagecraft.pipeline.local.ownership import ForeignOutputError
-from stagecraft.pipeline.local.span_runs import GATE, SpanRuns
-from stagecraft.pipeline.local.span_watch import SpanWatch
+from stagecraft.pipeline.local.span_runs import GATE, SpanRuns, SpanWatch
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import load
 
@@ -247,9 +247,9 @@ def test_it_ends_after_the_span_that_it_waits_for(watched):
 def test_a_signal_ends_the_run_and_the_command(watched):
     watched.write("1/a", "2/a")
     watched.stops = 1
-    with watch._signals() as stop:
-        command = {"config": "mine.yaml", "overrides": (), "data": None, "output": None}
-        made = watch._Follower(watched.runs, command)
-        stop.wait = lambda timeout=None: None  # type: ignore[method-assign]
-        made.follow(stop, 60, None)
+    stop = threading.Event()
+    stop.wait = lambda timeout=None: None  # type: ignore[method-assign]
+    command = {"config": "mine.yaml", "overrides": (), "data": None, "output": None}
+    with taken(lambda *_: stop.set(), signal.SIGTERM):
+        watch._Follower(watched.runs, command).follow(stop, 60, None)
     assert stop.is_set() and watched.ran == [(1, GATE)]
