@@ -66,7 +66,7 @@ def main() -> None:
 
 def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """Starts the processes of a side."""
-    from stagecraft.trainer_module.parallel.roles import roles
+    from stagecraft.trainer_module.parallel.cluster import roles
 
     command = [
         *(sys.executable, __file__, "--model", args.model, "--strategy", args.strategy),

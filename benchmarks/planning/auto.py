@@ -48,7 +48,7 @@ from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.costs import Times, stage_costs
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees

@@ -26,7 +26,6 @@ from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel.stage import Called, Segment, Stage
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -288,7 +287,7 @@ def _check_tied(segment: Segment, tied: Collection[int]) -> None:
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to support a topology."""
     for path, layer in walk(model):
-        replicas = capabilities(parallel.strategy).keras_replicas
+        replicas = parallel.found.keras_replicas
         alone = not replicas or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(

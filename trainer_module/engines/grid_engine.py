@@ -36,7 +36,7 @@ from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled, squared_norm
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 from stagecraft.trainer_module.planning.plan import Plan

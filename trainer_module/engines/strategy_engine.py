@@ -36,8 +36,7 @@ from stagecraft.trainer_module.optimization.gradients import (
 )
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
-from stagecraft.trainer_module.parallel.devices import Topology
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -237,7 +236,7 @@ class StrategyEngine(Engine):
         return self._first(metrics.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
     def _check_placement(self, ops: list[placement_check.Op]) -> None:
-        if not capabilities(self._topology.strategy).remote_devices:  # compiled elsewhere
+        if not self._topology.found.remote_devices:  # compiled elsewhere
             placement_check.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
@@ -259,7 +258,7 @@ class StrategyEngine(Engine):
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
         """Sums values over all workers, which all call it and wait for each other."""
-        if self._topology.workers == 1 or not capabilities(self._topology.strategy).in_step:
+        if self._topology.workers == 1 or not self._topology.found.in_step:
             return list(values)
         return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]
 

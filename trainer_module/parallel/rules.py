@@ -1,6 +1,6 @@
 """Which parallel settings go together, whatever the strategy; each strategy adds its own rules.
 
-Every refusal names the field, its value, and a value that works. ``devices`` checks what only the
+Every refusal names the field, its value, and a value that works. ``topology`` checks what only the
 machine can tell, ``partition`` what only the model can tell.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
-from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
@@ -38,7 +37,7 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     if batch_size % parallel.parts == 0:
         return
     names = ["replicas", "accumulate", "microbatches"]
-    if capabilities(parallel.strategy).in_step:
+    if parallel.found.in_step:
         names.insert(0, "workers")
     degrees = [(name, getattr(parallel, name)) for name in names if getattr(parallel, name) > 1]
     product = " × ".join(f"parallel.{name}: {degree}" for name, degree in degrees)
@@ -393,9 +392,3 @@ class Capabilities(Entry):
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """Named devices that add up gradients with each other, which takes one type of device."""
         return ()
-
-
-def capabilities(strategy: str) -> Capabilities:
-    """The capabilities of the strategy of a name."""
-    found: Capabilities = registries.STRATEGIES.get(strategy)
-    return found

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.parallel import devices, rules
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import rules, topology as topologies
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.rules import Capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Traffic(NamedTuple):
@@ -109,8 +109,8 @@ class Strategy(Capabilities):
         Raises:
             UserError: the machine lacks the devices.
         """
-        names = devices.choose_devices(parallel)
-        return devices.show_only(names) if self.takes_all_gpus else names
+        names = topologies.choose_devices(parallel)
+        return topologies.show_only(names) if self.takes_all_gpus else names
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:
         """Whether a topology cannot follow another one in the same process."""

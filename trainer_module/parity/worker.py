@@ -28,8 +28,8 @@ from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import adapting, dropout
-from stagecraft.trainer_module.parallel import cluster, strategy, topology
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.parity import cases, criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import (
     count_nonsmooth_ops,
@@ -85,7 +85,7 @@ def main(task_path: str, events: str) -> int:
 def _run(task: Task, emit: Emit) -> None:
     settings = task.settings
     here = cluster.read()
-    own = strategy.find(settings.parallel.strategy)
+    own = settings.parallel.found
     if here and here.role in own.serves:
         own.serve()
     devices = topology.resolve(settings.parallel)

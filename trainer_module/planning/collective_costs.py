@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 LINK_EFFICIENCY = 0.8
@@ -153,7 +152,7 @@ def exchange_seconds(
         hidden: seconds of the last backward pass that overlap with the exchange. 0: no overlap, as
             in all strategies of this package.
     """
-    traffic = strategy.find(parallel.strategy).traffic(parallel, gradients, weights)
+    traffic = parallel.found.traffic(parallel, gradients, weights)
     inside = traffic.devices / links.devices
     between = traffic.hosts / links.hosts
     messages = 2 * (parallel.workers * parallel.replicas - 1)
@@ -166,7 +165,7 @@ def exchange_seconds(
 
 def crosses_hosts(parallel: ParallelSettings) -> bool:
     """Whether hosts exchange data."""
-    return strategy.find(parallel.strategy).crosses_hosts(parallel)
+    return parallel.found.crosses_hosts(parallel)
 
 
 def is_known(parallel: ParallelSettings, links: Links) -> bool:

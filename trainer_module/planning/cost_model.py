@@ -18,7 +18,6 @@ import numpy as np
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.pipeline_parallel.partition import Balance, balance
 from stagecraft.trainer_module.planning import collective_costs, device_times
@@ -116,7 +115,7 @@ class CostModel:
 
     def rows(self, degrees: Degrees) -> float:
         """Examples of a microbatch."""
-        workers = degrees.workers if capabilities(degrees.strategy).in_step else 1
+        workers = degrees.workers if strategy.find(degrees.strategy).in_step else 1
         parts = workers * degrees.replicas * degrees.accumulate * degrees.microbatches
         return self._batch_size / parts
 
@@ -313,7 +312,7 @@ class CostModel:
 
     def update(self, degrees: Degrees, gradients: Sequence[float]) -> float:
         """The time of the optimizer's update, with these bytes of gradients on each device."""
-        if self._update_rate == math.inf or not capabilities(degrees.strategy).in_step:
+        if self._update_rate == math.inf or not strategy.find(degrees.strategy).in_step:
             return 0.0  # outside of a step, servers update the weights
         moved = device_times.moved_bytes(
             max(gradients) / self._width,

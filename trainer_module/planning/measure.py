@@ -25,7 +25,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.costs import StageCost, Times
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

@@ -4,7 +4,7 @@ import keras
 import pytest
 from refusals import refusal
 
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings

@@ -6,11 +6,11 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stagecraft.trainer_module.parallel import devices, tf_config
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster, topology as topologies
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Grid(Strategy):
@@ -95,7 +95,7 @@ class Grid(Strategy):
 
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """The workers; None: there is one."""
-        return tf_config.in_step(parallel) if parallel.workers > 1 else None
+        return cluster.in_step(parallel) if parallel.workers > 1 else None
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:
         """Collectives between workers are set up before anything else uses TensorFlow."""
@@ -106,7 +106,7 @@ class Grid(Strategy):
         if topology.workers > 1:
             import tensorflow as tf
 
-            with devices.connecting():
+            with topologies.connecting():
                 tf.distribute.MultiWorkerMirroredStrategy()
 
     def make_engine(
