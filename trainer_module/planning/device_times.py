@@ -27,8 +27,8 @@ In float32, SGD with momentum moves 20 bytes for each weight, Adam and RMSProp w
 
 With ``parallel.zero``, a replica updates a slice of each weight, and so moves fewer bytes. But it
 first cuts all gradients into slices, and then joins the slices of all weights
-(``engines.zero``): 16 bytes more for each weight. With two replicas and Adam, that is 30 bytes
-in place of 28. So the time is the same here with and without.
+(``engines.stage_replica``): 16 bytes more for each weight. With two replicas and Adam, that is 30
+bytes in place of 28. So the time is the same here with and without.
 """
 
 from __future__ import annotations
