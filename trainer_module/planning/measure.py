@@ -94,20 +94,19 @@ def pass_seconds(
 def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
     """Two functions: forward; forward and backward."""
     with tf.device(device):
-        weights = [tf.identity(variable.value) for variable in stage.trainable]
-        state = [tf.identity(variable.value) for variable in stage.state]
+        values = [tf.identity(variable.value) for variable in stage.variables]
         given = _noise(stage.model, examples)
         step, rows = tf.constant(0, tf.int64), tf.range(examples, dtype=tf.int64)
 
     def forward() -> Any:
         with tf.device(device):
-            return stage(weights, state, given, step, rows).outputs
+            return stage(values, given, step, rows).outputs
 
     def both() -> Any:
         with tf.device(device), tf.GradientTape(watch_accessed_variables=False) as tape:
-            sources = [*weights, *_floats(given)]
+            sources = [*stage.trained(values), *_floats(given)]
             tape.watch(sources)
-            outputs, _, penalty = stage(weights, state, given, step, rows)
+            outputs, _, penalty = stage(values, given, step, rows)
         with tf.device(device):
             return outputs, tape.gradient(
                 [*_floats(outputs), penalty],
