@@ -6,16 +6,14 @@ machine can tell, ``partition`` what only the model can tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
-def check(
-    parallel: ParallelSettings, strategy: Capabilities, refuse: Callable[[ParallelSettings], None]
-) -> None:
+def check(parallel: ParallelSettings, strategy: Capabilities) -> None:
     """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
     _cuts(parallel, strategy)
@@ -24,7 +22,7 @@ def check(
         _shards(parallel, strategy)
         _zero(parallel, strategy)
     _precision(parallel, strategy)
-    refuse(parallel)
+    strategy.refuse(parallel)
     _workers(parallel, strategy)
     _devices(parallel, strategy)
     _virtual_devices(parallel)
@@ -356,7 +354,7 @@ def _refuse_duplicates(setting: str, kind: str, names: Sequence[str]) -> None:
 
 
 class Capabilities(Entry):
-    """Base of :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`: its plain facts."""
+    """Base of :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`: what rules ask."""
 
     all_reduces: tuple[str, ...] = ("auto",)
     """Values of ``parallel.all_reduce`` that it supports."""
@@ -384,6 +382,13 @@ class Capabilities(Entry):
 
     divides_calls = False
     """Whether ``stagecraft.parallelize`` can divide a model's calls as the strategy would."""
+
+    def refuse(self, parallel: ParallelSettings) -> None:
+        """Refuses what this strategy alone cannot do.
+
+        Raises:
+            SettingError: names the setting in full, such as ``parallel.replicas``.
+        """
 
     def homes(self, parallel: ParallelSettings) -> Sequence[str]:
         """Devices of the variables of ``stagecraft.parallelize``; (): those of the stages."""

@@ -79,14 +79,7 @@ class Strategy(Capabilities):
         Raises:
             SettingError: names the field, its value, and one that works.
         """
-        rules.check(parallel, self, self.refuse)
-
-    def refuse(self, parallel: ParallelSettings) -> None:
-        """Refuses what this strategy alone cannot do.
-
-        Raises:
-            SettingError: names the setting in full, such as ``parallel.replicas``.
-        """
+        rules.check(parallel, self)
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
         """Processes of each job besides an evaluator, the chief's first; empty: there is one."""
