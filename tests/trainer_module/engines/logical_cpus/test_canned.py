@@ -10,9 +10,6 @@ from driving import GRID, MIRRORED, ONE, label
 
 import stagecraft as sc
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
 BATCH, STEPS = 8, 5
@@ -50,11 +47,8 @@ def trained(name, parallel):
     model = MODELS[name]
     asked = ParallelSettings(**{"virtual_devices": 6, "precision": "float64", **parallel})
     settings = model.settings(asked, batch_size=BATCH)
-    devices, task = topology.resolve(asked), model.task
-    build = functools.partial(
-        assemble, settings.train, task.sample_arguments, precision="float64", task=task
-    )
-    engine = make_engine(connect(devices, asked), devices, settings, STEPS, build)
+    task = model.task
+    engine = driving.engine_of(settings, task.sample_arguments, STEPS, task=task)
     inputs, labels = task.noise(task.sample_arguments, BATCH * STEPS, np.random.default_rng(1))
     weights = np.random.default_rng(2).uniform(0, 2, len(labels)).astype(np.float32)
     data = tf.data.Dataset.from_tensor_slices(Batch(inputs, labels, weights)).batch(BATCH, True)

@@ -13,9 +13,6 @@ import stagecraft as sc
 from stagecraft import named_objects
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 BATCH, STEPS = 8, 5
@@ -63,15 +60,8 @@ def made(parallel, dropout=0.0, norm=False, fn=model_fn):
             "parallel": asked,
         }
     )
-    devices = topology.resolve(asked)
-    build = functools.partial(
-        assemble,
-        settings.train,
-        found.task.sample_arguments,
-        precision=asked.precision,
-        task=found.task,
-    )
-    return make_engine(connect(devices, asked), devices, settings, STEPS, build), found.task
+    task = found.task
+    return driving.engine_of(settings, task.sample_arguments, STEPS, task=task), task
 
 
 def examples(task, count=BATCH * STEPS):

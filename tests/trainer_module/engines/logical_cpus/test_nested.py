@@ -1,4 +1,3 @@
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,6 @@ from driving import MIRRORED, ONE, STAGES, label, rare
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines.engine import Engine
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
 FOUR: dict[str, Any] = {**STAGES, "microbatches": 4}
@@ -48,12 +44,7 @@ def make(parallel: Mapping[str, Any], model: str, **train: Any) -> Engine:
             "parallel": given,
         }
     )
-    task = settings.task.found
-    devices = topology.resolve(settings.parallel)
-    build = functools.partial(
-        assemble, settings.train, {}, precision=settings.parallel.precision, task=task
-    )
-    return make_engine(connect(devices, settings.parallel), devices, settings, driving.STEPS, build)
+    return driving.engine_of(settings, {}, task=settings.task.found)
 
 
 def dataset(engine: Engine, batches: int = driving.STEPS) -> tf.data.Dataset:
