@@ -114,6 +114,14 @@ def assert_same_gradients(
         np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=name)
 
 
+def assert_near(found: State, expected: State, atol: float) -> None:
+    """Equal but for rounding."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.shape(found[name]) == np.shape(value), name
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+
+
 def assert_same_bits(found: State, expected: State) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():

@@ -108,8 +108,7 @@ def test_one_device_is_keras():
             for path, gradient in tape.gradient(loss, values).items():
                 values[path].assign_sub(2.0**-5 * gradient)
     engine.train(engine.feed(data(task)), STEPS)
-    for path, value in engine.weights().items():
-        np.testing.assert_allclose(value, values[path], rtol=0, atol=1e-12, err_msg=path)
+    driving.assert_near(engine.weights(), values, 1e-12)
 
 
 REPLICAS = {"strategy": "grid", "replicas": 2, "microbatches": 2}
@@ -124,8 +123,7 @@ CENTRAL = {"strategy": "central_storage", "replicas": 2}
 def test_parts_of_a_batch_add_up(parallel):
     engine, task = made(parallel, dropout=0.5)
     engine.train(engine.feed(data(task)), STEPS)
-    for key, value in alone(dropout=0.5).items():
-        np.testing.assert_allclose(engine.state()[key], value, rtol=0, atol=1e-12, err_msg=key)
+    driving.assert_near(engine.state(), alone(dropout=0.5), 1e-12)
 
 
 def test_a_batch_normalization_learns_its_statistics():

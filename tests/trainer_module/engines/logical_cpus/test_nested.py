@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import driving
-import numpy as np
 import pytest
 import tensorflow as tf
 from driving import MIRRORED, ONE, STAGES, label, rare
@@ -52,12 +51,6 @@ def dataset(engine: Engine, batches: int = driving.STEPS) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(examples).batch(8, True)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10, err_msg=name)
-
-
 @pytest.mark.parametrize(
     ("model", "parallel", "train"),
     [
@@ -85,12 +78,12 @@ def test_as_on_one_device(model, parallel, train):
     loss, expected = one.gradients(next(batches[0]))
     split_loss, found = split.gradients(next(batches[1]))
     assert split_loss == pytest.approx(loss, abs=1e-10)
-    assert_equal(found, expected)
+    driving.assert_near(found, expected, 1e-10)
     metrics = [engine.train(feed, 3) for engine, feed in zip((one, split), batches, strict=True)]
     assert metrics[0].loss == pytest.approx(metrics[1].loss, abs=1e-10)
     driving.assert_no_drift(split)
-    assert_equal(split.state(), one.state())
-    assert_equal(split.weights(), one.weights())
+    driving.assert_near(split.state(), one.state(), 1e-10)
+    driving.assert_near(split.weights(), one.weights(), 1e-10)
     evaluated, also = (engine.evaluate(dataset(engine, 2)) for engine in (one, split))
     assert also.loss == pytest.approx(evaluated.loss, abs=1e-10)
     assert also.values == pytest.approx(evaluated.values, abs=1e-10)
