@@ -59,6 +59,9 @@ class Strategy(Capabilities):
     engine = "stagecraft.trainer_module.engines.strategy_engine:StrategyEngine"
     """Class of its engine: ``package.module:Class``."""
 
+    engine_functions: tuple[str, ...] = ()
+    """Functions that the engine gets, such as the one that cuts its model, in the same form."""
+
     traffic_name = "all-reduce"
     """Name of the traffic in ``stagecraft plan``."""
 
@@ -133,9 +136,9 @@ class Strategy(Capabilities):
             total_steps: length of the learning-rate schedule.
             build_model: builds the model in the scope that it is called with.
         """
-        engine = pkgutil.resolve_name(self.engine)
+        engine, *functions = map(pkgutil.resolve_name, (self.engine, *self.engine_functions))
         first = () if connected is None else (connected,)
-        return engine(*first, topology, settings, total_steps, build_model)
+        return engine(*first, topology, settings, total_steps, build_model, *functions)
 
     def traffic(
         self, parallel: ParallelSettings, gradients: Sequence[float], weights: float

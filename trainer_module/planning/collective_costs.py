@@ -126,13 +126,8 @@ def exchange_seconds(
     return max(inside, between)
 
 
-def crosses_hosts(parallel: ParallelSettings) -> bool:
-    """Whether hosts exchange data."""
-    return parallel.found.crosses_hosts(parallel)
-
-
 def is_known(parallel: ParallelSettings, links: Links) -> bool:
     """Whether :func:`exchange_seconds` knows the slowest link in use."""
-    if crosses_hosts(parallel):
+    if parallel.found.crosses_hosts(parallel):
         return links.hosts < math.inf
     return parallel.replicas == 1 or links.devices < math.inf

@@ -72,7 +72,7 @@ def make_plan(
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
     known = collective_costs.is_known(parallel, links)
     each = parallel.stages * parallel.shards
-    crosses = in_seconds and collective_costs.crosses_hosts(parallel)
+    crosses = in_seconds and parallel.found.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -140,7 +140,7 @@ def _limit(
     slowest = max(of_devices)
     bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
     exchanged = parallel.found.traffic_description
-    if collective_costs.crosses_hosts(parallel):
+    if parallel.found.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "

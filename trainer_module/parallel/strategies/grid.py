@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.trainer_module.parallel import cluster, topology as topologies
@@ -85,8 +84,7 @@ class Grid(Strategy):
         ),
     }
     engine = "stagecraft.trainer_module.engines.grid_engine:GridEngine"
-    planner = "stagecraft.trainer_module.planning.planner:make_plan_of_workers"
-    """Function that cuts the model: ``package.module:function``."""
+    engine_functions = ("stagecraft.trainer_module.planning.planner:make_plan_of_workers",)
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """The replicas of each shard of each stage."""
@@ -108,18 +106,6 @@ class Grid(Strategy):
 
             with topologies.connecting():
                 tf.distribute.MultiWorkerMirroredStrategy()
-
-    def make_engine(
-        self,
-        connected: Any,
-        topology: Topology,
-        settings: Any,
-        total_steps: int,
-        build_model: Callable[..., Any],
-    ) -> Any:
-        """See :class:`Strategy`; the engine gets the planner, which cuts its model."""
-        engine, make_plan = map(pkgutil.resolve_name, (self.engine, self.planner))
-        return engine(topology, settings, total_steps, build_model, make_plan)
 
     def alternative(self, replicas: int, stages: int) -> str | None:
         """Itself."""
