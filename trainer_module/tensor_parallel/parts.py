@@ -68,10 +68,6 @@ class PartsRule(ShardRule):
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
         """Changes in the configuration of a shard's layer."""
 
-    def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """The outputs of the layer: the first device adds the bias and applies the activation."""
-        return outputs
-
     def run(self, call: LayerCall, way: Way) -> Any:
         """Calls the smaller layers."""
         group, (name, given), *more = call.group, *call.arguments.items()
@@ -94,9 +90,7 @@ class PartsRule(ShardRule):
         return self.outputs(call, way, [result[0] for result in results])
 
     def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
-        """The layer's outputs from those of the shards."""
-        if way.name == "rows":
-            return self.finish(call, call.group.total(pieces))
+        """The layer's outputs from those of the shards: here, they are joined."""
         return call.group.join(pieces)
 
     def _stream(self, call: LayerCall, way: Way, tensor: Any) -> Sequence[tf.Tensor]:
@@ -339,19 +333,18 @@ class LinearRule(PartsRule):
         """Changes that take the bias out of the configuration."""
         return {"use_bias": False}
 
-    def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """Adds the bias, and applies the activation."""
+    def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
+        """The first device does what the shards could not: see :meth:`changes`."""
         layer = call.layer
-        if _has_bias(layer):
-            outputs += tf.cast(tf.convert_to_tensor(layer.bias), outputs.dtype)
+        if way.name == "rows":
+            outputs = call.group.total(pieces)
+            if _has_bias(layer):
+                outputs += tf.cast(tf.convert_to_tensor(layer.bias), outputs.dtype)
+        else:
+            outputs = super().outputs(call, way, pieces)
+            if is_elementwise(layer.activation):
+                return outputs
         return outputs if layer.activation is None else layer.activation(outputs)
-
-    def outputs(self, call: LayerCall, way: Way, pieces: Any) -> Any:
-        """An activation that is not elementwise takes the joined output."""
-        outputs = super().outputs(call, way, pieces)
-        if way.name == "rows" or is_elementwise(call.layer.activation):
-            return outputs
-        return call.layer.activation(outputs)
 
 
 def _has_bias(layer: Any) -> bool:
