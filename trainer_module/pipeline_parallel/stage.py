@@ -416,7 +416,7 @@ class EqualSegments:
         key = structural_keys.model_key(model)
         if key is None:
             return alone
-        ends = model_graph.of(model), model.output
+        ends = model_graph.of(model), partition.output(model)
         inputs, outputs = map(_differentiable, ends)
         if len(inputs) > 1 or len(outputs) != 1:
             return alone

@@ -12,7 +12,7 @@ from stagecraft.trainer_module.data.tasks.task import Spec
 from stagecraft.trainer_module.models import costs, model_graph, structural_keys
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.pipeline_parallel.partition import Balance, balance
-from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments
+from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 
 
 def _names(model, plain=False):
@@ -356,6 +356,12 @@ def test_equal_blocks_may_be_single_layers_with_a_mask():
     parts = partition.split(model, ["attention1"])
     keys = [structural_keys.model_key(each) for part in parts for each in equal.split(part)]
     assert [keys.index(key) for key in keys] == [0, 1, 1, 1, 4]
+
+
+def test_a_sequential_model_that_stays_whole_is_a_stage():
+    model = _chain("a", "b")
+    (segment,) = Stage(model, equal=EqualSegments(model, "CPU")).segments
+    assert segment.model is model and segment.equal.count == 1
 
 
 def test_where_no_block_ends():
