@@ -18,7 +18,7 @@ from absl import logging
 from stagecraft.pipeline import configs
 from stagecraft.pipeline.local.runners import LocalRunner
 from stagecraft.pipeline.pipeline import create_pipeline
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 
 HERE = pathlib.Path(__file__).resolve().parent
 

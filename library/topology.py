@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.settings import readable
-from stagecraft.trainer_module.parallel.devices import configure_devices
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.topology import configure_devices
 
 
 class Parallel(ParallelSettings):

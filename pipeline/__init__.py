@@ -43,7 +43,7 @@ if typing.TYPE_CHECKING:
         load as load_settings,
     )
     from stagecraft.schemas import features as features
-    from stagecraft.trainer_module.parallel.devices import configure_devices as configure_devices
+    from stagecraft.trainer_module.parallel.topology import configure_devices as configure_devices
     from stagecraft.trainer_module.settings import (
         TrainingSettings as TrainingSettings,
         TrainSettings as TrainSettings,

@@ -19,8 +19,7 @@ from stagecraft.trainer_module.engines.factory import connect, join, make_engine
 from stagecraft.trainer_module.models.initial_weights import source, transform_graph_match
 from stagecraft.trainer_module.optimization.make_loss import make_loss
 from stagecraft.trainer_module.parallel import cluster, topology
-from stagecraft.trainer_module.parallel.devices import configure_devices
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.planning import measure
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.processes import events, preemption
@@ -180,7 +179,7 @@ def run_fn(fn_args: Any) -> None:
 
 def _with_topology(fn_args: Any, settings: TrainingSettings) -> automatic.Resolved:
     """The settings with a topology for ``auto``: that of the checkpoints, or the fastest."""
-    if not capabilities(settings.parallel.strategy).resolves:
+    if not settings.parallel.found.resolves:
         return automatic.Resolved(settings, None)
     configure_devices(settings.parallel)
     context = TrainingContext(fn_args, settings)

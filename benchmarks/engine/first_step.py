@@ -65,7 +65,7 @@ def measure(side: str, blocks: int) -> None:
     import numpy as np
 
     import stagecraft as sc
-    from stagecraft.trainer_module.parallel.devices import configure_devices
+    from stagecraft.trainer_module.parallel.topology import configure_devices
 
     kind, _, topology = side.partition(" ")
     parallel = sc.Parallel()

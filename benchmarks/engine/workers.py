@@ -61,7 +61,7 @@ def main() -> None:
 
 def started(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """Starts the processes of a side."""
-    from stagecraft.trainer_module.parallel.roles import roles
+    from stagecraft.trainer_module.parallel.cluster import roles
 
     words = ("--model", args.model, "--strategy", args.strategy, "--steps", args.steps)
     return [

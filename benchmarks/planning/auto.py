@@ -43,7 +43,7 @@ from common import ARGUMENTS, engine_for, figures, noise, options, repeated, tim
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.costs import Times, stage_costs
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning.collective_costs import Links
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
@@ -206,7 +206,7 @@ def emulated(name: str, layers: Layers, devices: int) -> Case:
         return [Times(seconds, BACKWARD * seconds) for seconds in every]
 
     links = Links(layers.rate, layers.rate, shards=layers.rate)
-    work = CostModel(costs, times(BATCH, 1), settings, links, MEMORY_MB * 1e6, times)
+    work = CostModel(costs, times, settings, links, MEMORY_MB * 1e6)
     return Case(
         name, devices, settings, build, vectors, names, work, strategies=("grid",), rate=layers.rate
     )

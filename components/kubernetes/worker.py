@@ -21,7 +21,7 @@ from stagecraft.components.kubernetes.job_folder import exchange, heartbeat
 from stagecraft.components.object_store.folder import open_folder
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
-from stagecraft.trainer_module.parallel import roles, tf_config
+from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.processes import exit_codes, preemption
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -74,16 +74,16 @@ def leave(
     Args:
         settings: the task's settings, by their flat names.
     """
-    if not tf_config.is_set():
+    if not cluster.is_set():
         return
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     own = f"{task['type']} {task['index']}"
     parallel = TrainingSettings.from_flat(settings).parallel
-    count = sum(roles.jobs(parallel).values())
+    count = sum(cluster.jobs(parallel).values())
     # Servers never end, and the chief has read the evaluator's results.
     chief, *peers = (
         role.name
-        for role in roles.roles(parallel, [""] * count)
+        for role in cluster.roles(parallel, [""] * count)
         if not role.serves and role.job != "evaluator"
     )
     shared = open_folder(folder)

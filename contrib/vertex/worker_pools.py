@@ -29,7 +29,7 @@ from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.settings import PodSettings
 from stagecraft.contrib.vertex import unsupported
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module.parallel import roles
+from stagecraft.trainer_module.parallel import cluster
 
 POOLS = ("chief", "worker", "ps", "evaluator")
 
@@ -54,7 +54,7 @@ def worker_pool_specs(
     """
     unsupported.check_step(settings.kubeflow, "Trainer")
     pod = settings.kubeflow.step("Trainer")
-    counts = _counts(roles.jobs(settings.parallel))
+    counts = _counts(cluster.jobs(settings.parallel))
     _check(settings, counts, machines)
     return [
         {

@@ -23,7 +23,7 @@ from stagecraft.fitting.work import (
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.lockstep import build_optimizer, is_built, state
 from stagecraft.trainer_module.models.layers import adapting
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import launcher
 from stagecraft.trainer_module.settings import ParallelSettings
 

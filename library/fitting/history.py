@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stagecraft.common.text import columns
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 @dataclasses.dataclass(eq=False, repr=False)

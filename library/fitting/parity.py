@@ -18,8 +18,7 @@ from stagecraft.fitting import processes
 from stagecraft.fitting.work import Loss, LossWeights, Model, Optimizer, Work, compiled_with
 from stagecraft.parallel_model import session
 from stagecraft.parallel_model.placement import Placement, normalizations
-from stagecraft.trainer_module.parallel.roles import jobs
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.cluster import jobs
 from stagecraft.trainer_module.parity import criteria, tolerances
 from stagecraft.trainer_module.parity.report import ParityReport, Row
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -69,7 +68,7 @@ def check_parity(
     if steps < 1:
         raise SettingError("steps", steps, "is not a positive whole number", f"{STEPS}")
     session.check_settings(parallel)
-    parts = parallel.parts * (1 if capabilities(parallel.strategy).in_step else parallel.workers)
+    parts = parallel.parts * (1 if parallel.found.in_step else parallel.workers)
     if parts * parallel.model_parts == 1 and not jobs(parallel):
         raise SettingError(
             "parallel.strategy",

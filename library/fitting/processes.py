@@ -21,8 +21,8 @@ from stagecraft.fitting import streams
 from stagecraft.fitting.history import History, plain
 from stagecraft.fitting.work import Work
 from stagecraft.parallel_model import session, workers
-from stagecraft.trainer_module.parallel.devices import available_devices
-from stagecraft.trainer_module.parallel.roles import jobs
+from stagecraft.trainer_module.parallel.cluster import jobs
+from stagecraft.trainer_module.parallel.topology import available_devices
 from stagecraft.trainer_module.processes import events, launcher
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.training_task import TrainingTask

@@ -16,7 +16,6 @@ from stagecraft.parallel_model import session
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import matrices
 from stagecraft.trainer_module.optimization.optimizers.muon.muon_optimizer import Muon
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.search import automatic
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
@@ -144,7 +143,7 @@ def chosen(
     Raises:
         UserError: no topology is possible.
     """
-    if not capabilities(parallel.strategy).resolves:
+    if not parallel.found.resolves:
         return model, parallel
     if session.builds(model):
         model = model()

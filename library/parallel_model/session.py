@@ -46,8 +46,7 @@ from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers.dropout import is_replaced
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel.devices import Topology
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.tensor_parallel import group as groups
 from stagecraft.trainer_module.tensor_parallel.call import Weights
@@ -166,7 +165,7 @@ def check_settings(parallel: ParallelSettings) -> None:
         SettingError: as said, or these are no settings.
     """
     check_type(parallel)
-    if not capabilities(parallel.strategy).divides_calls:
+    if not parallel.found.divides_calls:
         fitting = [each.name for each in registries.STRATEGIES.entries() if each.divides_calls]
         raise SettingError(
             "parallel.strategy",
@@ -238,7 +237,7 @@ class Session:
         self.workers = Workers(devices, parallel.all_reduce)
         self.peers = self.workers
         """The processes that divide a step: all, or this one alone."""
-        self._homes = capabilities(parallel.strategy).homes(parallel)
+        self._homes = parallel.found.homes(parallel)
         self._home_of: dict[int, str] = {}
         self._shards: ModelShards | None = None
         self._splits: Mapping[int, Split] = {}

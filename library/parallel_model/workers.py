@@ -21,8 +21,7 @@ from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.engines import factory
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.parallel import cluster, topology as topologies
-from stagecraft.trainer_module.parallel.devices import Topology, choose_devices
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology, choose_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _HOST = "CPU:0"
@@ -53,7 +52,7 @@ def connect(parallel: Settings) -> Settings:
         PeersMissingError: another process does not come in time.
     """
     found = cluster.read()
-    strategy = capabilities(parallel.strategy)
+    strategy = parallel.found
     unset = "workers" not in parallel.model_fields_set
     if found is not None and unset and strategy.several_processes:
         counts = {"workers": len(found.workers)}
@@ -73,7 +72,7 @@ def connected(parallel: ParallelSettings) -> tuple[ParallelSettings, Topology]:
     Raises:
         UserError: as :func:`connect`.
     """
-    in_step = capabilities(parallel.strategy).in_step
+    in_step = parallel.found.in_step
     if parallel.workers == 1 and in_step:
         return parallel, topologies.resolve(parallel)
     if not any(known.workers == parallel.workers for known, _ in _connected):

@@ -14,8 +14,7 @@ from stagecraft.trainer_module.models import blank
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.parallel.devices import choose_devices
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import choose_devices
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -26,7 +25,7 @@ def check(settings: PipelineSettings) -> list[str]:
     """Builds the model on the host, and cuts it into its stages; returns notes about the model."""
     parallel = settings.parallel
     model, notes = build(settings, tf.device("CPU:0"))
-    if capabilities(parallel.strategy).resolves:
+    if parallel.found.resolves:
         return notes  # the topology is chosen where it trains
     cuts: list[str] = []
     if parallel.stages > 1 or parallel.memory_mb:
@@ -80,5 +79,5 @@ def build_blank(settings: PipelineSettings) -> tuple[keras.Model, list[str]]:
 
 def check_devices(parallel: ParallelSettings) -> None:
     """Refuses devices that this machine does not have. Does not initialize them."""
-    if not capabilities(parallel.strategy).remote_devices:
+    if not parallel.found.remote_devices:
         choose_devices(parallel)

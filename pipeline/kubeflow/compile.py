@@ -19,7 +19,6 @@ from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import NO_HOOKS, Hooks, Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models import build_model
-from stagecraft.trainer_module.parallel.rules import capabilities
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ def check(settings: PipelineSettings) -> None:
         raise SettingError("transform.materialize", True, problem, "transform.materialize: false")
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.devices_per_worker
-    remote = capabilities(parallel.strategy).remote_devices
+    remote = parallel.found.remote_devices
     if remote or parallel.virtual_devices or needed <= max(gpus, 1):
         return
     raise SettingError(

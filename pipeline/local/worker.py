@@ -71,7 +71,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
         from stagecraft.trainer_module.checkpointing.checkpoints import forget
         from stagecraft.trainer_module.models import build_model
-        from stagecraft.trainer_module.parallel.devices import configure_devices
+        from stagecraft.trainer_module.parallel.topology import configure_devices
 
         module, _, function = spec.create.partition(":")
         create_pipeline = getattr(importlib.import_module(module), function)

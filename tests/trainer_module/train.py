@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.loop import Loop

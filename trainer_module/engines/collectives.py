@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 
 GROUP_KEY_BASE = 1000
 """Keys below are the framework's own."""

@@ -26,7 +26,6 @@ from stagecraft.trainer_module.models import model_graph, structural_keys
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel.stage import Called, Segment, Stage
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -156,9 +155,7 @@ def _whole(
     """The segment's outputs for a batch that is not divided."""
     rows = tf.range(EXAMPLES, dtype=tf.int64)
     called = segment.call(values, inputs, tf.constant(0, tf.int64), rows)
-    segment.assigned |= called.changed.keys()
-    _check_foreign(segment, called)
-    _check_tied(segment, tied)
+    _check_assigned(segment, called, tied)
     return called.outputs
 
 
@@ -179,9 +176,7 @@ def _divided(
         if isinstance(layer, keras.layers.BatchNormalization) or dropout.draws_itself(layer)
     ]
     probed = probe(segment, values, one, other, exempt)
-    segment.assigned |= probed.both.changed.keys()
-    _check_foreign(segment, probed.both)
-    _check_tied(segment, tied)
+    _check_assigned(segment, probed.both, tied)
     if probed.mixing:
         raise ModelRefusedError(
             f"{probed.mixing}",
@@ -248,8 +243,9 @@ def _check_state(
             )
 
 
-def _check_foreign(segment: Segment, called: Called) -> None:
-    """Raises if a layer assigns a variable that is in no checkpoint and no step."""
+def _check_assigned(segment: Segment, called: Called, tied: Collection[int]) -> None:
+    """Raises if an assignment is lost: the variable is in no checkpoint, or is tied."""
+    segment.assigned |= called.changed.keys()
     metrics = {
         id(variable)
         for _, layer in [("", segment.model), *walk(segment.model)]
@@ -272,6 +268,7 @@ def _check_foreign(segment: Segment, called: Called) -> None:
             "is assigned in training, but is not one of the model's weights, and is not saved",
             "create it with self.add_weight(trainable=False) in a layer",
         )
+    _check_tied(segment, tied)
 
 
 def _check_tied(segment: Segment, tied: Collection[int]) -> None:
@@ -288,7 +285,7 @@ def _check_tied(segment: Segment, tied: Collection[int]) -> None:
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to support a topology."""
     for path, layer in walk(model):
-        replicas = capabilities(parallel.strategy).keras_replicas
+        replicas = parallel.found.keras_replicas
         alone = not replicas or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(

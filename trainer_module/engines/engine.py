@@ -91,10 +91,6 @@ class Engine(abc.ABC):
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
         """Sums values over all workers, which all call it and wait for each other."""
 
-    @abc.abstractmethod
-    def weights(self) -> dict[str, np.ndarray]:
-        """Variable path -> value; averages in place of the variables that have some."""
-
     @property
     def step(self) -> int:
         """Optimizer steps done so far."""
@@ -241,6 +237,13 @@ class Engine(abc.ABC):
         for batch in self.feed(dataset):
             sums += self._evaluate_graph(batch).numpy()
         return self.objective.evaluated(sums)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Variable path -> value; averages in place of the variables that have some."""
+        variables = self._model_variables()
+        values = {name: each for name, each in variables.items() if name.startswith("model/")}
+        values |= {name: each for name, each in variables.items() if name.startswith("ema/")}
+        return {name.partition("/")[2]: np.asarray(each.numpy()) for name, each in values.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Step, model, optimizer and averages, by variable path; independent of devices."""

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.strategy_engine import BuildModel
-from stagecraft.trainer_module.parallel import cluster, strategy, topology as topologies
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster, topology as topologies
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import events, loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
@@ -21,7 +21,7 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     up first. Waits for the other processes of a cluster. If all of them are on this machine,
     TensorFlow's server accepts connections of this machine alone from then on.
     """
-    connected = strategy.find(topology.strategy).connect(topology, parallel)
+    connected = topology.found.connect(topology, parallel)
     members = cluster.training(parallel)
     if members is not None:
         loopback.restrict(members.address)
@@ -46,7 +46,7 @@ def join(parallel: ParallelSettings) -> Joined:
     """
     devices = topologies.resolve(parallel)
     members = cluster.training(parallel)
-    own = strategy.find(parallel.strategy)
+    own = parallel.found
     if members is not None and members.role in own.serves:
         events.emit("started")
         own.serve()
@@ -64,6 +64,7 @@ def make_engine(
     build_model: BuildModel,
 ) -> Engine:
     """The engine for ``topology``, with a new model: see :meth:`Strategy.make_engine`."""
-    found = strategy.find(topology.strategy)
-    engine: Engine = found.make_engine(connected, topology, settings, total_steps, build_model)
+    engine: Engine = topology.found.make_engine(
+        connected, topology, settings, total_steps, build_model
+    )
     return engine

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines import divisibility, placement_check, step_metrics, zero
+from stagecraft.trainer_module.engines import divisibility, placement_check, step_metrics
 from stagecraft.trainer_module.engines.collectives import FromChief, Workers
 from stagecraft.trainer_module.engines.engine import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.gradient_sums import GradientSums
@@ -29,14 +29,14 @@ from stagecraft.trainer_module.engines.replica_pipeline import (
     ReplicaPipeline,
     Traces,
 )
-from stagecraft.trainer_module.engines.stage_replica import StageReplica
+from stagecraft.trainer_module.engines.stage_replica import ReplicaSlices, StageReplica
 from stagecraft.trainer_module.engines.strategy_engine import BuildModel
 from stagecraft.trainer_module.models import variable_patterns
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.optimization import averages
 from stagecraft.trainer_module.optimization.gradients import clip_factor, scaled, squared_norm
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel import partition
 from stagecraft.trainer_module.pipeline_parallel.stage import EqualSegments, Stage
 from stagecraft.trainer_module.planning.plan import Plan
@@ -236,11 +236,13 @@ class GridEngine(Engine):
             of_replicas = zip(*(partial.gradients for partial in column), strict=True)
             for variable, parts in zip(stage_replica.weights, of_replicas, strict=True):
                 with tf.device("CPU:0"):
-                    own = zero.joined(parts, variable.shape) if self._divides else parts[0]
+                    own = parts[0]
+                    if self._divides:
+                        own = ReplicaSlices(variable.shape, len(parts)).join(parts)
                     slices.setdefault(variable.path, []).append(tf.identity(own))
         with tf.device("CPU:0"):
             gradients = {
-                path: tf.concat(parts, splits[f"model/{path}"].axis) if len(parts) > 1 else parts[0]
+                path: splits[f"model/{path}"].join(parts) if len(parts) > 1 else parts[0]
                 for path, parts in slices.items()
             }
         return self._metrics(sums).loss, gradients
@@ -291,13 +293,6 @@ class GridEngine(Engine):
         """Sums values over all workers, which all call it and wait for each other."""
         return self._workers.sum(values)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Variable path -> value; averages in place of the variables that have some."""
-        variables = self._model_variables()
-        values = {name: each for name, each in variables.items() if name.startswith("model/")}
-        values |= {name: each for name, each in variables.items() if name.startswith("ema/")}
-        return {name.partition("/")[2]: np.asarray(each.numpy()) for name, each in values.items()}
-
     def _model_variables(self) -> dict[str, Variable]:
         """Variables of the model, with the names of an engine without stages."""
         shared: dict[str, list[Any]] = {}
@@ -311,8 +306,8 @@ class GridEngine(Engine):
                 if name in column[0].shared:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)
                     continue
-                if name in column[0].slot_shapes:
-                    variables = [zero.Slices(variables, column[0].slot_shapes[name])]
+                if name in column[0].slot_slices:
+                    variables = [Joined(variables, column[0].slot_slices[name])]
                 if name in splits:
                     slices.setdefault(name, []).append(variables)
                 else:

@@ -35,8 +35,8 @@ from stagecraft.trainer_module.tensor_parallel.group import ShardGroup
 _LEAST_CALLS = 256
 """Calls of layers in a step from which on its passes share functions."""
 
-Values = tuple[list[tf.Tensor], list[tf.Tensor]]
-"""Weights and state of a stage."""
+Values = Sequence[tf.Tensor]
+"""Of the variables of a stage."""
 
 Traces = dict[tuple[int, Any], Any]
 """Number of a stage, and which of its outputs have gradients -> its passes; or a shard -> the
@@ -164,7 +164,7 @@ class ReplicaPipeline:
                         # then seem to have a gradient, and zero times infinity is NaN.
                         self._passing[k] = tuple(arrived)
                         forward = self._forward(k, given[k], forward.inputs, (), rows_of[m], step)
-                    gradients, back = self._backward(k, values[k][0], forward, arrived, seeds[k])
+                    gradients, back = self._backward(k, values[k], forward, arrived, seeds[k])
                 latest[device] = [*_flat(gradients), *back.values()]
                 incoming[k - 1, m] = back
             new = self._of_shards(k, gradients, forward)
@@ -190,10 +190,9 @@ class ReplicaPipeline:
         ]
 
     def _packed(self, number: int, values: Values) -> Packed:
-        """Weights and state of a stage, for its traced passes."""
-        tensors = [*values[0], *values[1]]
+        """The values of a stage, for its traced passes."""
         with self.scope(number, "pack"):
-            return Packed.of(tensors, self._groups(number, range(len(tensors))))
+            return Packed.of(values, self._groups(number, range(len(values))))
 
     def _unpacked(self, shard: StageReplica, sums: MicrobatchSums) -> MicrobatchSums:
         if self._traces is None:
@@ -202,15 +201,16 @@ class ReplicaPipeline:
             return sums._replace(gradients=sums.gradients.values())
 
     def read(self, number: int, averaged: bool = False) -> Values:
-        """Weights and state of a stage, each on its shard's device."""
+        """The values of a stage, each on its shard's device."""
         read = [shard.read(averaged) for shard in self._shards[number]]
-        return [w for weights, _ in read for w in weights], [v for _, state in read for v in state]
+        weights, states = zip(*read, strict=True)
+        return [value for values in (*weights, *states) for value in values]
 
     def infer(self, number: int, inputs: Nest) -> Nest:
         """The outputs of a stage in an evaluation."""
-        weights, state = self.read(number, averaged=True)
+        values = self.read(number, averaged=True)
         inputs = tf.nest.map_structure(tf.identity, inputs)
-        return self.stages[number].stage.infer(weights, state, inputs)
+        return self.stages[number].stage.infer(values, inputs)
 
     @contextlib.contextmanager
     def scope(self, number: int, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
@@ -277,9 +277,9 @@ class ReplicaPipeline:
             call = self._trace(number)(values, *given)
             return _Forward(call, self._passing[number], None, inputs, *call.results)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self.stages[number].stage.trained(values[0]))
+            tape.watch(self.stages[number].stage.trained(values))
             tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
-            computed = self._compute(number, [*values[0], *values[1]], *given)
+            computed = self._compute(number, values, *given)
         return _Forward(None, (), tape, inputs, *computed)
 
     def _trace(self, number: int) -> Shared:
@@ -302,16 +302,14 @@ class ReplicaPipeline:
     def _compute(
         self,
         number: int,
-        values: Sequence[tf.Tensor],
+        values: Values,
         inputs: Nest,
         compared: tuple[Nest, tf.Tensor] | tuple[()],
         rows: tf.Tensor,
         step: tf.Tensor,
     ) -> tuple[Any, ...]:
-        """The fields of :class:`_Forward` from ``outputs`` on; ``values``: weights and state."""
-        stage = self.stages[number].stage
-        count = len(stage.trainable)
-        outputs, changed, penalty = stage(values[:count], values[count:], inputs, step, rows)
+        """The fields of :class:`_Forward` from ``outputs`` on."""
+        outputs, changed, penalty = self.stages[number].stage(values, inputs, step, rows)
         if not compared:
             return outputs, [penalty], changed, [self._loss([penalty])]
         batch = Batch(inputs, *compared)
@@ -326,7 +324,7 @@ class ReplicaPipeline:
     def _backward(
         self,
         number: int,
-        weights: Sequence[tf.Tensor],
+        values: Values,
         passed: _Forward,
         incoming: Mapping[int, tf.Tensor],
         seeds: _Seeds,
@@ -356,7 +354,7 @@ class ReplicaPipeline:
             raw = found.arguments
         else:
             inputs, outputs = map(tf.nest.flatten, (passed.inputs, passed.outputs))
-            own = stage.trained(weights)
+            own = stage.trained(values)
             targets = [*(outputs[index] for index in incoming), *passed.losses]
             sources = [*own, *(inputs[index] for index in wanted)]
             assert passed.tape is not None

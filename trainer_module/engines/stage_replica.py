@@ -12,20 +12,20 @@ replica that uses it too (a *tied* weight, such as an embedding that also makes 
 its value in each step, and adds its gradient to that of the first stage.
 
 With ``parallel.zero``, each replica has the slots of a slice of each weight: see
-:mod:`~stagecraft.trainer_module.engines.zero`.
+:class:`ReplicaSlices`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines import zero
 from stagecraft.trainer_module.models import matrices
 from stagecraft.trainer_module.optimization import averages, slots
 from stagecraft.trainer_module.optimization.gradients import add_noise, clip_by_value
@@ -36,6 +36,33 @@ from stagecraft.trainer_module.tensor_parallel.split import Slice, Split
 
 SCOPE = "replica{replica}_stage{stage}{shard}"
 """Name scope of all ops of a stage replica; the placement check goes by it."""
+
+
+class ReplicaSlices(NamedTuple):
+    """ZeRO stage 1: the replicas of a stage divide its optimizer slots.
+
+    Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion parameter models",
+    arXiv 1910.02054, section 5.1. Of each weight, as a vector, every replica has an equal *slice*.
+    In a step it adds up the slices of all replicas' gradients (reduce-scatter), updates its slice
+    of the weight with its slice of the slots, and copies the other slices (all-gather). Together
+    this sends as much as an all-reduce. It works for optimizers that treat each entry of a weight
+    by itself.
+    """
+
+    shape: Sequence[int]
+    """The shape of the weight."""
+    replicas: int
+
+    def cut(self, whole: Any, index: int) -> tf.Tensor:
+        """A slice of a tensor, a vector; the last one ends with zeros if they are not even."""
+        flat, entries = tf.reshape(whole, [-1]), -(-math.prod(self.shape) // self.replicas)
+        begin = min(index * entries, flat.shape[0])
+        own = flat[begin : begin + entries]
+        return tf.pad(own, [[0, entries - own.shape[0]]])
+
+    def join(self, slices: Sequence[Any]) -> tf.Tensor:
+        """The tensor of all slices."""
+        return tf.reshape(tf.concat(slices, axis=0)[: math.prod(self.shape)], self.shape)
 
 
 class StageReplica:
@@ -115,9 +142,7 @@ class StageReplica:
         """A flag for each of them: whether it has a gradient in any stage."""
 
     def _slice(self, weight: keras.Variable) -> keras.Variable:
-        return _named(
-            weight.path, zero.cut(weight.value, self._replica, self._divided), weight.dtype
-        )
+        return _named(weight.path, self.cut(weight.value), weight.dtype)
 
     @contextlib.contextmanager
     def scope(self, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
@@ -147,12 +172,13 @@ class StageReplica:
         return values[:count], values[count:]
 
     @property
-    def slot_shapes(self) -> Mapping[str, Sequence[int]]:
-        """Name in a checkpoint of each slot -> shape of its weight, if slots are divided."""
+    def slot_slices(self) -> Mapping[str, ReplicaSlices]:
+        """Name in a checkpoint of each slot -> how replicas divide it, if they do."""
         if not self.slices:
             return {}
         owners = slots.owners(self.optimizer)
-        return {name: self.weights[place].shape for name, place in owners.items()}
+        shapes = {name: self.weights[place].shape for name, place in owners.items()}
+        return {name: ReplicaSlices(shape, self._divided) for name, shape in shapes.items()}
 
     @property
     def shared(self) -> frozenset[str]:
@@ -203,7 +229,7 @@ class StageReplica:
 
     def cut(self, value: tf.Tensor) -> tf.Tensor:
         """This replica's slice of a weight or gradient."""
-        return zero.cut(value, self._replica, self._divided)
+        return ReplicaSlices(value.shape, self._divided).cut(value, self._replica)
 
     def gather(self, column: Sequence[StageReplica]) -> None:
         """Sets the weights from the slices of all replicas, which have updated them."""
@@ -217,7 +243,7 @@ class StageReplica:
                 with self.scope("gather"):
                     parts.append(tf.identity(part))
             with self.scope("gather"):
-                value = zero.joined(parts, weight.shape)
+                value = ReplicaSlices(weight.shape, self._divided).join(parts)
                 weight.assign(value if weight.constraint is None else weight.constraint(value))
 
     def update_averages(self, decay: tf.Tensor, due: tf.Tensor) -> None:

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
@@ -36,8 +35,7 @@ from stagecraft.trainer_module.optimization.gradients import (
 )
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
-from stagecraft.trainer_module.parallel.devices import Topology
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -127,8 +125,7 @@ class StrategyEngine(Engine):
         size, steps = batches.size(batch), settings.parallel.accumulate
         first = tf.cast(context.replica_id_in_sync_group, tf.int64) * tf.cast(size, tf.int64)
         rows = first + tf.range(tf.cast(size, tf.int64))
-        weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
-        state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
+        values = [tf.convert_to_tensor(variable) for variable in self._stage.variables]
         # A compiled stage takes no variable of another device.
         step = self._counted(self._step.read_value())
         scale = self._loss_scale.value if self._loss_scale else None
@@ -138,7 +135,7 @@ class StrategyEngine(Engine):
         def accumulation_step(index: tf.Tensor | int) -> Any:
             part = batch if steps == 1 else batches.take(cut, index)
             part_rows = rows if steps == 1 else cut_rows[index]
-            return self._part(weights, state, part, part_rows, step, scale)
+            return self._part(values, part, part_rows, step, scale)
 
         gradients, loss, sums, changed = step_metrics.accumulate(
             accumulation_step, steps, step_metrics.plus
@@ -156,8 +153,7 @@ class StrategyEngine(Engine):
 
     def _part(
         self,
-        weights: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
+        values: Sequence[tf.Tensor],
         batch: Batch,
         rows: tf.Tensor,
         step: tf.Tensor,
@@ -166,10 +162,10 @@ class StrategyEngine(Engine):
         """One part of the global batch: its gradients, loss, metrics' sums, changed variables."""
         train = self._settings.train
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
-        trained = self._stage.trained(weights)
+        trained = self._stage.trained(values)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(trained)
-            outputs, changed, penalty = self._stage(weights, state, batch.inputs, step, rows)
+            outputs, changed, penalty = self._stage(values, batch.inputs, step, rows)
             losses = self.objective.loss(outputs, batch)
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
@@ -237,7 +233,7 @@ class StrategyEngine(Engine):
         return self._first(metrics.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
     def _check_placement(self, ops: list[placement_check.Op]) -> None:
-        if not capabilities(self._topology.strategy).remote_devices:  # compiled elsewhere
+        if not self._topology.found.remote_devices:  # compiled elsewhere
             placement_check.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
@@ -259,7 +255,7 @@ class StrategyEngine(Engine):
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
         """Sums values over all workers, which all call it and wait for each other."""
-        if self._topology.workers == 1 or not capabilities(self._topology.strategy).in_step:
+        if self._topology.workers == 1 or not self._topology.found.in_step:
             return list(values)
         return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]
 
@@ -274,18 +270,9 @@ class StrategyEngine(Engine):
 
     def _evaluate_replica(self, batch: Batch) -> tf.Tensor:
         own = dict(zip(map(id, self._averaged), self._averages, strict=True))
-        weights, state = (
-            [tf.convert_to_tensor(own.get(id(variable), variable)) for variable in variables]
-            for variables in (self._stage.trainable, self._stage.state)
-        )
-        outputs = self._stage.infer(weights, state, batch.inputs)
+        values = [tf.convert_to_tensor(own.get(id(each), each)) for each in self._stage.variables]
+        outputs = self._stage.infer(values, batch.inputs)
         return self.objective.evaluation(outputs, batch)
-
-    def weights(self) -> dict[str, np.ndarray]:
-        """Variable path -> value; averages in place of the variables that have some."""
-        values = {variable.path: variable.numpy() for variable in self._model.variables}
-        averaged = zip(self._averaged, self._averages, strict=True)
-        return values | {variable.path: average.numpy() for variable, average in averaged}
 
     def _model_variables(self) -> dict[str, Variable]:
         averaged = zip(self._averaged, self._averages, strict=True)

@@ -1,22 +1,19 @@
 """Which parallel settings go together, whatever the strategy; each strategy adds its own rules.
 
-Every refusal names the field, its value, and a value that works. ``devices`` checks what only the
+Every refusal names the field, its value, and a value that works. ``topology`` checks what only the
 machine can tell, ``partition`` what only the model can tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagecraft.common.errors import SettingError
 from stagecraft.common.registry import Entry
-from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
-def check(
-    parallel: ParallelSettings, strategy: Capabilities, refuse: Callable[[ParallelSettings], None]
-) -> None:
+def check(parallel: ParallelSettings, strategy: Capabilities) -> None:
     """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
     _cuts(parallel, strategy)
@@ -25,7 +22,7 @@ def check(
         _shards(parallel, strategy)
         _zero(parallel, strategy)
     _precision(parallel, strategy)
-    refuse(parallel)
+    strategy.refuse(parallel)
     _workers(parallel, strategy)
     _devices(parallel, strategy)
     _virtual_devices(parallel)
@@ -38,7 +35,7 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     if batch_size % parallel.parts == 0:
         return
     names = ["replicas", "accumulate", "microbatches"]
-    if capabilities(parallel.strategy).in_step:
+    if parallel.found.in_step:
         names.insert(0, "workers")
     degrees = [(name, getattr(parallel, name)) for name in names if getattr(parallel, name) > 1]
     product = " × ".join(f"parallel.{name}: {degree}" for name, degree in degrees)
@@ -357,7 +354,7 @@ def _refuse_duplicates(setting: str, kind: str, names: Sequence[str]) -> None:
 
 
 class Capabilities(Entry):
-    """Base of :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`: its plain facts."""
+    """Base of :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`: what rules ask."""
 
     all_reduces: tuple[str, ...] = ("auto",)
     """Values of ``parallel.all_reduce`` that it supports."""
@@ -386,6 +383,13 @@ class Capabilities(Entry):
     divides_calls = False
     """Whether ``stagecraft.parallelize`` can divide a model's calls as the strategy would."""
 
+    def refuse(self, parallel: ParallelSettings) -> None:
+        """Refuses what this strategy alone cannot do.
+
+        Raises:
+            SettingError: names the setting in full, such as ``parallel.replicas``.
+        """
+
     def homes(self, parallel: ParallelSettings) -> Sequence[str]:
         """Devices of the variables of ``stagecraft.parallelize``; (): those of the stages."""
         return ()
@@ -393,9 +397,3 @@ class Capabilities(Entry):
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """Named devices that add up gradients with each other, which takes one type of device."""
         return ()
-
-
-def capabilities(strategy: str) -> Capabilities:
-    """The capabilities of the strategy of a name."""
-    found: Capabilities = registries.STRATEGIES.get(strategy)
-    return found

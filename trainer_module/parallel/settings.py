@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from stagecraft.common import settings
 from stagecraft.common.errors import SettingError
@@ -20,7 +20,9 @@ _DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
 class ParallelSettings(Settings):
     """On which topology (``parallel:``)."""
 
-    strategy: str = Field(default="one_device", description="how the devices work together")
+    strategy: Annotated[str, AfterValidator(registries.STRATEGIES.known)] = Field(
+        default="one_device", description="how the devices work together"
+    )
     replicas: int = Field(
         default=1,
         ge=1,
@@ -157,12 +159,6 @@ class ParallelSettings(Settings):
         default=0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
     )
 
-    @field_validator("strategy")
-    @classmethod
-    def _check_strategy(cls, value: str) -> str:
-        registries.STRATEGIES.get(value)
-        return value
-
     @field_validator("profile_steps", mode="before")
     @classmethod
     def _refuse_sixties(cls, value: Any) -> Any:
@@ -193,6 +189,11 @@ class ParallelSettings(Settings):
         return tuple(map(_device, _names("parallel.devices", value, "GPU:0,GPU:1"))) or "auto"
 
     @property
+    def found(self) -> Any:
+        """The :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`."""
+        return registries.STRATEGIES.get(self.strategy)
+
+    @property
     def cut_names(self) -> tuple[str, ...]:
         """Names of the layers that end a stage, in order; () where they are chosen."""
         return () if self.cuts == "auto" else self.cuts
@@ -220,12 +221,12 @@ class ParallelSettings(Settings):
     @property
     def parts(self) -> int:
         """Number of equal parts of a global batch; only synchronous workers count."""
-        workers = self.workers if registries.STRATEGIES.get(self.strategy).in_step else 1
+        workers = self.workers if self.found.in_step else 1
         return workers * self.replicas * self.accumulate * self.microbatches
 
     @model_validator(mode="after")
     def _check(self) -> ParallelSettings:
-        registries.STRATEGIES.get(self.strategy).check(self)
+        self.found.check(self)
         return self
 
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.parallel import devices, rules
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import rules, topology as topologies
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.rules import Capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Traffic(NamedTuple):
@@ -59,6 +59,9 @@ class Strategy(Capabilities):
     engine = "stagecraft.trainer_module.engines.strategy_engine:StrategyEngine"
     """Class of its engine: ``package.module:Class``."""
 
+    engine_functions: tuple[str, ...] = ()
+    """Functions that the engine gets, such as the one that cuts its model, in the same form."""
+
     traffic_name = "all-reduce"
     """Name of the traffic in ``stagecraft plan``."""
 
@@ -79,14 +82,7 @@ class Strategy(Capabilities):
         Raises:
             SettingError: names the field, its value, and one that works.
         """
-        rules.check(parallel, self, self.refuse)
-
-    def refuse(self, parallel: ParallelSettings) -> None:
-        """Refuses what this strategy alone cannot do.
-
-        Raises:
-            SettingError: names the setting in full, such as ``parallel.replicas``.
-        """
+        rules.check(parallel, self)
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
         """Processes of each job besides an evaluator, the chief's first; empty: there is one."""
@@ -109,8 +105,8 @@ class Strategy(Capabilities):
         Raises:
             UserError: the machine lacks the devices.
         """
-        names = devices.choose_devices(parallel)
-        return devices.show_only(names) if self.takes_all_gpus else names
+        names = topologies.choose_devices(parallel)
+        return topologies.show_only(names) if self.takes_all_gpus else names
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:
         """Whether a topology cannot follow another one in the same process."""
@@ -140,9 +136,9 @@ class Strategy(Capabilities):
             total_steps: length of the learning-rate schedule.
             build_model: builds the model in the scope that it is called with.
         """
-        engine = pkgutil.resolve_name(self.engine)
+        engine, *functions = map(pkgutil.resolve_name, (self.engine, *self.engine_functions))
         first = () if connected is None else (connected,)
-        return engine(*first, topology, settings, total_steps, build_model)
+        return engine(*first, topology, settings, total_steps, build_model, *functions)
 
     def traffic(
         self, parallel: ParallelSettings, gradients: Sequence[float], weights: float

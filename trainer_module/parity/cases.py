@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from stagecraft.common.errors import UserError, nearest
 from stagecraft.common.registry import UnknownNameError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -145,7 +144,7 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
 
 
 def _is_reference(parallel: ParallelSettings) -> bool:
-    return strategy.find(parallel.strategy).is_reference and parallel.parts == 1
+    return parallel.found.is_reference and parallel.parts == 1
 
 
 def _parallel(name: str, settings: TrainingSettings) -> ParallelSettings:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
-from stagecraft.trainer_module.parallel.roles import Role, roles
+from stagecraft.trainer_module.parallel.cluster import Role, roles
 from stagecraft.trainer_module.parity import criteria
 from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding

@@ -18,7 +18,7 @@ from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import join, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import adapting, dropout
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.parity import cases, criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import (
     count_nonsmooth_ops,

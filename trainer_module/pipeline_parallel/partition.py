@@ -152,13 +152,17 @@ def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
     _check_names(model, cuts)
     model = model_graph.opened(model)
     by_name = {point.layer: point.tensors for point in cut_points(model)}
-    whole = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     crossing = [by_name[name][0] if len(by_name[name]) == 1 else by_name[name] for name in cuts]
-    bounds = [model_graph.of(model), *crossing, whole]
+    bounds = [model_graph.of(model), *crossing, output(model)]
     return [
         keras.Model(given, _carried(given, wanted), name=f"{model.name}_stage{index}")
         for index, (given, wanted) in enumerate(itertools.pairwise(bounds))
     ]
+
+
+def output(model: keras.Model) -> Any:
+    """The symbolic outputs of a functional model; a sequential one knows them only as a list."""
+    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
 
 
 def _carried(given: Any, wanted: Any) -> Any:

@@ -220,8 +220,8 @@ class _Trace:
             tape = tf.GradientTape(persistent=True, watch_accessed_variables=False)
             with tape as self._tape, scope():
                 self._tape.watch(list(filter(backprop_util.IsTrainable, self._sources)))
-                self._results, places = function(own, *given)
-                made = tf.nest.flatten(self._results)
+                self.results, places = function(own, *given)
+                made = tf.nest.flatten(self.results)
             rest = [place for place in range(len(made)) if place not in places]
             self._order, self._passing = [*places, *rest], len(places)
             self._targets = [made[place] for place in places]
@@ -234,11 +234,6 @@ class _Trace:
         self._gradients: dict[str, _Gradient] = {}
 
     @property
-    def results(self) -> Any:
-        """The results of the trace."""
-        return self._results
-
-    @property
     def is_closed(self) -> bool:
         """Whether it takes nothing else from the graph around it."""
         return not any(map(tf.is_symbolic_tensor, self._concrete.captured_inputs))
@@ -249,7 +244,7 @@ class _Trace:
         pairs = zip(self._order, made, strict=False)
         flat = [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
         kept = self._kept._replace(variants=list(made[self._number :])) if keep else None
-        return Call(tf.nest.pack_sequence_as(self._results, flat), kept, self)
+        return Call(tf.nest.pack_sequence_as(self.results, flat), kept, self)
 
     def _inputs(self, given: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         count = len(self._weights.variants)

@@ -44,13 +44,14 @@ class Held:
         self.variables = list(variables)
         self._shards = shards
         places = {id(entry): place for place, entry in enumerate(entries)}
-        self._places = [
+        self.places = [
             [places[id(entry)] for entry in shards.entries(variable)]
             if shards
             else [places[id(variable)]]
             for variable in variables
         ]
-        self.indices = [place for places in self._places for place in places]
+        """Of each variable, or of its slices, the places among the stage's values."""
+        self.indices = [place for places in self.places for place in places]
         """The places of the model's values among those of the stage."""
         self.of_shards = [getattr(entries[place], "shard", 0) for place in self.indices]
         """The shard that holds each."""
@@ -60,7 +61,7 @@ class Held:
         rest = iter(values)
         return [
             [next(rest) for _ in places] if self._is_divided(variable) else next(rest)
-            for variable, places in zip(self.variables, self._places, strict=True)
+            for variable, places in zip(self.variables, self.places, strict=True)
         ]
 
     def flat(self, changed: Mapping[int, Value]) -> dict[int, tf.Tensor]:
@@ -68,12 +69,8 @@ class Held:
         result: dict[int, tf.Tensor] = {}
         for index, value in changed.items():
             values = value if isinstance(value, list) else [value]
-            result.update(zip(self._places[index], values, strict=True))
+            result.update(zip(self.places[index], values, strict=True))
         return result
-
-    def places(self, index: int) -> list[int]:
-        """The places among the stage's values of the variable at ``index``, or of its slices."""
-        return self._places[index]
 
     def joined(self, values: Sequence[Value]) -> list[tf.Tensor]:
         """The whole value of each variable; a graph omits those that nothing uses."""
@@ -196,13 +193,18 @@ class Stage:
         self._stopped = (places, not passes_back) if places else _NOTHING_STOPPED
 
     def trained(self, values: Iterable[Any]) -> list[Any]:
-        """The values of the weights that are not frozen, of one value for each of ``trainable``."""
+        """Those of the weights that are not frozen, of the values of ``variables``."""
         return list(itertools.compress(values, self._is_trained))
 
     @property
     def assigned(self) -> frozenset[int]:
         """Ids of those of ``state`` that layers assign in training."""
-        places = {place for segment in self.segments for place in segment.assigned_places}
+        places = {
+            place
+            for segment in self.segments
+            for index in segment.assigned
+            for place in segment.held.places[index]
+        }
         return frozenset(id(self.variables[k]) for k in places if k >= len(self.trainable))
 
     @property
@@ -219,24 +221,21 @@ class Stage:
             return list(variables)
         return [each for shard in range(self.count) for each in self.shards.held(variables, shard)]
 
-    def __call__(
-        self, weights: Tensors, state: Tensors, inputs: Nest, step: tf.Tensor, rows: tf.Tensor
-    ) -> Outputs:
+    def __call__(self, values: Tensors, inputs: Nest, step: tf.Tensor, rows: tf.Tensor) -> Outputs:
         """The forward pass of training.
 
         Args:
+            values: of ``variables``.
             inputs: each tensor ``[batch, ...]``.
             step: int64 scalar; random draws depend on it.
             rows: int64 ``[batch]``, the examples' rows in the global batch; draws depend on them.
         """
-        values = [*weights, *state]
-        return Outputs(*self._training(values, inputs, step, rows, self._stopped))
+        return Outputs(*self._training(list(values), inputs, step, rows, self._stopped))
 
-    def infer(self, weights: Tensors, state: Tensors, inputs: Nest) -> Nest:
+    def infer(self, values: Tensors, inputs: Nest) -> Nest:
         """The forward pass of inference; each tensor ``[batch, ...]``."""
         held = Held(self.model.variables, self.variables, self.shards)
-        given = [*weights, *state]
-        values = held.grouped([given[place] for place in held.indices])
+        values = held.grouped([values[place] for place in held.indices])
         pairs = list(zip(held.variables, held.joined(values), strict=True))
         with (
             keras.StatelessScope(pairs) as scope,
@@ -292,10 +291,10 @@ class Segment:
         self.assigned: frozenset[int] = frozenset()
         """Indices of the variables that layers assign in training; set by it as well."""
         self._stage = stage
-        self._held = Held(self.variables, stage.variables, stage.shards)
+        self.held = Held(self.variables, stage.variables, stage.shards)
         self._compute = self._run
         if remat and stage.shards:
-            self._compute = recomputed_by_shards(self._run, self._held.of_shards)
+            self._compute = recomputed_by_shards(self._run, self.held.of_shards)
         elif remat:
             self._compute = recomputed(self._run)
         known = {id(variable) for each in before for variable in each.variables}
@@ -310,7 +309,7 @@ class Segment:
     def is_trained(self, frozen: Collection[int]) -> bool:
         """Whether it has weights, by their places in the stage, that are not frozen."""
         trained = len(self._stage.trainable)
-        return any(place < trained and place not in frozen for place in self._held.indices)
+        return any(place < trained and place not in frozen for place in self.held.indices)
 
     def __call__(
         self,
@@ -330,19 +329,14 @@ class Segment:
             frozen: places in the stage of weights that have no gradient.
             passes: whether the inputs have gradients.
         """
-        own = [values[index] for index in self._held.indices]
+        own = [values[index] for index in self.held.indices]
         if self.equal.count > 1:
-            stopped = [k for k, place in enumerate(self._held.indices) if place in frozen]
+            stopped = [k for k, place in enumerate(self.held.indices) if place in frozen]
             shared = self.equal.call(self, own, inputs, step, rows, tuple(stopped), passes)
             if shared is not None:
                 outputs, changed = shared
-                return outputs, self._held.flat(changed), []
+                return outputs, self.held.flat(changed), []
         return self._compute(inputs, step, rows, *own)
-
-    @property
-    def assigned_places(self) -> list[int]:
-        """The places of ``assigned`` among the values of the stage."""
-        return [place for index in self.assigned for place in self._held.places(index)]
 
     def call(
         self,
@@ -359,12 +353,12 @@ class Segment:
             inputs: each tensor ``[batch, ...]``.
             draws: of a function that other segments share.
         """
-        whole = self._held.joined(values)
+        whole = self.held.joined(values)
         with (
             TrainingScope(self.variables, whole) as scope,
             random_scope(step, rows, draws),
             floatx(self._stage.dtype.name),
-            self._held.dividing(self.model, values, scope) as divided,
+            self.held.dividing(self.model, values, scope) as divided,
         ):
             outputs = self.model(inputs, training=True)
             losses = [tf.reduce_sum(tf.cast(loss, self._stage.dtype)) for loss in self.model.losses]
@@ -384,14 +378,14 @@ class Segment:
         return Called(outputs, changed, losses[:added], regularization, scope.foreign)
 
     def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
-        called = self.call(self._held.grouped(values), inputs, step, rows)
+        called = self.call(self.held.grouped(values), inputs, step, rows)
         # Keras sums all losses. The engines take a mean over the parts of a batch.
         penalties = [
             loss * self._stage.parts if place in self.summed else loss
             for place, loss in enumerate(called.added)
         ]
         penalties += called.regularization
-        changed = self._held.flat(called.changed)
+        changed = self.held.flat(called.changed)
         return called.outputs, changed, [tf.add_n(penalties)] if penalties else []
 
 
@@ -422,7 +416,7 @@ class EqualSegments:
         key = structural_keys.model_key(model)
         if key is None:
             return alone
-        ends = model_graph.of(model), model.output
+        ends = model_graph.of(model), partition.output(model)
         inputs, outputs = map(_differentiable, ends)
         if len(inputs) > 1 or len(outputs) != 1:
             return alone

@@ -25,9 +25,9 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import model_graph
 from stagecraft.trainer_module.models.costs import StageCost, Times
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel.stage import Stage
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings
 
 _log = logging.getLogger(__name__)
 
@@ -94,20 +94,19 @@ def pass_seconds(
 def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
     """Two functions: forward; forward and backward."""
     with tf.device(device):
-        weights = [tf.identity(variable.value) for variable in stage.trainable]
-        state = [tf.identity(variable.value) for variable in stage.state]
+        values = [tf.identity(variable.value) for variable in stage.variables]
         given = _noise(stage.model, examples)
         step, rows = tf.constant(0, tf.int64), tf.range(examples, dtype=tf.int64)
 
     def forward() -> Any:
         with tf.device(device):
-            return stage(weights, state, given, step, rows).outputs
+            return stage(values, given, step, rows).outputs
 
     def both() -> Any:
         with tf.device(device), tf.GradientTape(watch_accessed_variables=False) as tape:
-            sources = [*weights, *_floats(given)]
+            sources = [*stage.trained(values), *_floats(given)]
             tape.watch(sources)
-            outputs, _, penalty = stage(weights, state, given, step, rows)
+            outputs, _, penalty = stage(values, given, step, rows)
         with tf.device(device):
             return outputs, tape.gradient(
                 [*_floats(outputs), penalty],
@@ -199,7 +198,11 @@ def choose(
         return Choice(HALF, f"{device} is {words}")
     parallel = settings.parallel
     examples = min(settings.train.batch_size // parallel.parts, MOST_EXAMPLES)
-    whole, half = _seconds(build, parallel, examples, device)
+    with tf.device("CPU:0"):
+        models = [build(WHOLE), build(HALF)]
+    whole, half = pass_seconds(
+        models, examples=examples, device=device, jit=parallel.jit, remat=parallel.remat
+    )
     chosen = HALF if whole >= GAIN * half else WHOLE
     reason = (
         f"{device} is {words}, and a pass of {examples} examples takes {half:.3g} s in {HALF}, "
@@ -214,18 +217,6 @@ def applied(settings: TrainingSettings, choice: Choice | None) -> TrainingSettin
         return settings
     parallel = settings.parallel.model_copy(update={"precision": choice.precision})
     return settings.model_copy(update={"parallel": parallel})
-
-
-def _seconds(
-    build: Callable[[str], keras.Model], parallel: ParallelSettings, examples: int, device: str
-) -> tuple[float, float]:
-    """Seconds of a forward and backward pass in float32, and in mixed_bfloat16."""
-    with tf.device("CPU:0"):
-        models = [build(WHOLE), build(HALF)]
-    whole, half = pass_seconds(
-        models, examples=examples, device=device, jit=parallel.jit, remat=parallel.remat
-    )
-    return whole, half
 
 
 def native_bfloat16(device: str, cpuinfo: pathlib.Path = _CPUINFO) -> tuple[bool, str]:

@@ -15,9 +15,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.devices import Topology
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.pipeline_parallel import partition, schedule
 from stagecraft.trainer_module.planning import collective_costs, model_pieces
 from stagecraft.trainer_module.planning.accelerators import Accelerator
@@ -55,7 +53,6 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
-    settings = settings.definite
     ready = model_pieces.prepare(
         model,
         settings,
@@ -75,7 +72,7 @@ def make_plan(
     stages = planned.stages(planned.degrees, starts, in_seconds=in_seconds)
     known = collective_costs.is_known(parallel, links)
     each = parallel.stages * parallel.shards
-    crosses = in_seconds and collective_costs.crosses_hosts(parallel)
+    crosses = in_seconds and parallel.found.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -142,8 +139,8 @@ def _limit(
     of_devices = [sum(shares[device::stages]) for device in range(stages)]
     slowest = max(of_devices)
     bubble = schedule.bubble(microbatches, stages, parallel.virtual_stages)
-    exchanged = strategy.find(parallel.strategy).traffic_description
-    if collective_costs.crosses_hosts(parallel):
+    exchanged = parallel.found.traffic_description
+    if parallel.found.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "
@@ -163,7 +160,7 @@ def _faster(planned: CostModel, length: float, available: int) -> Suggestion | N
     ``length``: of the plan's step; ``available``: devices of a worker.
     """
     parallel, degrees = planned.settings.parallel, planned.degrees
-    if strategy.find(parallel.strategy).alternative(degrees.replicas, degrees.stages) is None:
+    if parallel.found.alternative(degrees.replicas, degrees.stages) is None:
         return None
     kept = ("workers", "shards", "accumulate", "microbatch_schedule", "remat", "zero")
     fixed = {name: getattr(degrees, name) for name in kept} | {"virtual_stages": 1}
@@ -204,7 +201,7 @@ def _too_little_memory(work: CostModel, starts: Sequence[int] | None, source: st
     use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
     for stages in range(parallel.stages, len(work.pieces) // parallel.virtual_stages + 1):
         if work.cut(degrees._replace(stages=stages)) is not None:
-            cuts = capabilities(parallel.strategy).cuts_model
+            cuts = parallel.found.cuts_model
             grid = "" if cuts else "parallel.strategy: grid, "
             auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
             use = f"{grid}parallel.stages: {stages}{auto}"

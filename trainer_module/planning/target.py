@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning import accelerators
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -40,7 +39,7 @@ class Target:
         Raises:
             UserError: as said.
         """
-        needed = 0 if capabilities(parallel.strategy).resolves else parallel.devices_per_worker
+        needed = 0 if parallel.found.resolves else parallel.devices_per_worker
         if self._accelerator is not None and needed > self._count:
             name = self._accelerator.name
             raise UserError(
@@ -74,7 +73,7 @@ class Target:
                 into the memory of its device.
         """
         from stagecraft.trainer_module.parallel import topology
-        from stagecraft.trainer_module.parallel.devices import (
+        from stagecraft.trainer_module.parallel.topology import (
             available_devices,
             choose_devices,
             configure_devices,
@@ -84,7 +83,7 @@ class Target:
 
         parallel = settings.parallel
         self.check(parallel)
-        resolves = capabilities(parallel.strategy).resolves
+        resolves = parallel.found.resolves
         more: dict[str, Any] = {"on_progress": on_progress, "accelerator": self._accelerator}
         if self._accelerator is not None:
             available = [f"{self._accelerator.name}:{index}" for index in range(self._count)]
@@ -93,7 +92,7 @@ class Target:
                 chosen = automatic.search(model, settings, hosts=1, devices=self._count, **more)
                 parallel = chosen.settings.parallel
             devices = available[: parallel.devices_per_worker]
-        elif capabilities(parallel.strategy).remote_devices:
+        elif parallel.found.remote_devices:
             devices = list(topology.resolve(parallel).devices)
             model = build()
         else:

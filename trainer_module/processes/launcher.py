@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel import cluster, strategy
-from stagecraft.trainer_module.parallel.devices import configure_devices
-from stagecraft.trainer_module.parallel.roles import Role, jobs, roles
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.cluster import Role, jobs, roles
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.processes import exit_codes, isolation, liveness
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import ProcessGroup, ProcessLostError
@@ -204,7 +204,7 @@ class Supervisor:
     def _replace(self, group: ProcessGroup, process: WorkerProcess) -> None:
         """Schedules a failed process for a restart, where its role allows that."""
         role = process.role
-        own = strategy.find(self.parallel.strategy)
+        own = self.parallel.found
         alone = role.job == "evaluator" or role.job in own.restarts_alone
         if not (alone and exit_codes.retryable(process.code)):
             raise group.cause()

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from stagecraft.common.errors import SettingError, UserError
-from stagecraft.trainer_module.parallel.roles import Role
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel.cluster import Role
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
@@ -321,7 +320,7 @@ def environments(
     by_workers = any(role.job == "worker" for role in roles)
     computing = [role for role in roles if role.job == ("worker" if by_workers else "chief")]
     # auto chooses from all GPUs, and has one process besides an evaluator.
-    resolves = capabilities(parallel.strategy).resolves
+    resolves = parallel.found.resolves
     each = len(gpus) if resolves else parallel.devices_per_worker
     needed = len(computing) * each
     if gpus and needed > len(gpus):

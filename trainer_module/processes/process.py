@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NoReturn
 
 from stagecraft.common.errors import cleaned
-from stagecraft.trainer_module.parallel.roles import Role
+from stagecraft.trainer_module.parallel.cluster import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.isolation import Namespace

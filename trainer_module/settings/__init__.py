@@ -13,7 +13,6 @@ from stagecraft.common.errors import SettingError
 from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.settings.task import TaskSettings
 from stagecraft.trainer_module.settings.train import TrainSettings
@@ -79,7 +78,7 @@ class TrainingSettings(Settings):
                 f"does not work with the task {self.task.name}, only with pictures",
                 "train.test_time_augment: none",
             )
-        if self.train.lookahead and not capabilities(self.parallel.strategy).in_step:
+        if self.train.lookahead and not self.parallel.found.in_step:
             raise SettingError(
                 "train.lookahead",
                 self.train.lookahead,

@@ -119,7 +119,7 @@ class _Trace:
     def _repeat(self, shards: ModelShards, piece: keras.Model, like: int) -> None:
         shards.repeat(piece, self._pieces[like])
         self.flops.append(self.flops[like])
-        self.group.add(self.group.kept[like], self.group.sent[like])
+        self.group.begin(self.group.kept[like], self.group.sent[like])
 
 
 def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
@@ -150,13 +150,8 @@ class Counting(Traced):
         self._joined: dict[int, tuple[int, int]] = {}
         """Id of a divided tensor whose pieces no layer has taken -> its piece, its bytes."""
 
-    def begin(self) -> None:
-        """Begins a piece."""
-        self.kept.append(0)
-        self.sent.append(0)
-
-    def add(self, kept: int, sent: int) -> None:
-        """Adds a piece whose bytes are known."""
+    def begin(self, kept: int = 0, sent: int = 0) -> None:
+        """Begins a piece, of which so many bytes are known."""
         self.kept.append(kept)
         self.sent.append(sent)
 

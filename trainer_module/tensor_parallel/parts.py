@@ -15,7 +15,7 @@ from stagecraft.trainer_module.models.layers.arguments import forgotten
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.tensor_parallel.call import LayerCall, below
 from stagecraft.trainer_module.tensor_parallel.rule import ShardRule, adapted, is_elementwise
-from stagecraft.trainer_module.tensor_parallel.split import Split, Way
+from stagecraft.trainer_module.tensor_parallel.split import Split, Way, even
 
 
 class Part:
@@ -68,10 +68,6 @@ class PartsRule(ShardRule):
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
         """Changes in the configuration of a shard's layer."""
 
-    def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """The outputs of the layer: the first device adds the bias and applies the activation."""
-        return outputs
-
     def run(self, call: LayerCall, way: Way) -> Any:
         """Calls the smaller layers."""
         group, (name, given), *more = call.group, *call.arguments.items()
@@ -94,19 +90,15 @@ class PartsRule(ShardRule):
         return self.outputs(call, way, [result[0] for result in results])
 
     def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
-        """The layer's outputs from those of the shards."""
-        if way.name == "rows":
-            return self.finish(call, call.group.total(pieces))
+        """The layer's outputs from those of the shards: here, they are joined."""
         return call.group.join(pieces)
 
     def _stream(self, call: LayerCall, way: Way, tensor: Any) -> Sequence[tf.Tensor]:
         if way.name == "columns":
             return call.group.copies(tensor)
-        return call.group.slices(tensor, self.input_sizes(way))
-
-    def input_sizes(self, way: Way) -> Sequence[int]:
-        """Lengths of the slices of the inputs' last axis: those of the first weight."""
-        return next(iter(way.splits.values())).sizes
+        # As long as those of the first weight.
+        first = next(iter(way.splits.values()))
+        return call.group.slices(tensor, first.sizes)
 
     def _part(self, call: LayerCall, way: Way, shard: int, shape: Any) -> Part:
         def make() -> Part:
@@ -266,26 +258,19 @@ def _counted(layer: Any) -> Iterator[_Draws]:
         yield draws
 
 
-@contextlib.contextmanager
-def _without_foreign(layer: keras.Layer) -> Iterator[None]:
+def _without_foreign(layer: keras.Layer) -> contextlib.AbstractContextManager[None]:
     """In the block, a layer has no objects that a user may have written without ``get_config``.
 
     The engines compute regularizers and constraints from the layer's own weights.
     """
-    names = [
-        name
+    linear = keras.activations.linear
+    plain = {
+        name: linear if name == "activation" else None
         for name, value in vars(layer).items()
         if name.endswith(("_regularizer", "_constraint", "_initializer"))
         or (name == "activation" and not is_elementwise(value))
-    ]
-    before = {name: getattr(layer, name) for name in names}
-    try:
-        for name in names:
-            setattr(layer, name, keras.activations.linear if name == "activation" else None)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(layer, name, value)
+    }
+    return changed([(layer, plain)])
 
 
 def _keep_mask(source: Any, copy: Any) -> None:
@@ -303,16 +288,8 @@ class LinearRule(PartsRule):
     """
 
     @abc.abstractmethod
-    def features(self, layer: Any) -> tuple[int, int]:
-        """Lengths of the axes that rows and columns divide."""
-
-    @abc.abstractmethod
-    def columns(self, layer: Any, count: int) -> Mapping[str, Split]:
-        """Slices of ``kernel`` and ``bias`` by columns."""
-
-    @abc.abstractmethod
-    def rows(self, layer: Any, count: int) -> Mapping[str, Split]:
-        """Slices of ``kernel`` by rows."""
+    def axes(self, layer: Any) -> tuple[int | None, int | None]:
+        """The axes of ``kernel`` that rows and columns divide; None: they cannot."""
 
     @abc.abstractmethod
     def size(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
@@ -320,19 +297,29 @@ class LinearRule(PartsRule):
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Adapters, 8-bit kernels, and too few features."""
-        small = max(self.features(layer)) < count
+        small = self._kernel(layer, count) == [None, None]
         return adapted(layer) or (f"has fewer than {count} features" if small else "")
 
     def choose(self, call: LayerCall) -> Way | None:
         """By rows after columns."""
-        layer, count = call.layer, call.group.count
-        rows, columns = self.features(layer)
-        if columns < count or (call.is_divided and rows >= count):
-            return Way("rows", self.rows(layer, count))
-        splits = dict(self.columns(layer, count))
-        if not _has_bias(layer):
-            splits.pop("bias", None)
+        layer = call.layer
+        rows, columns = self._kernel(layer, call.group.count)
+        if rows is not None and (columns is None or call.is_divided):
+            return Way("rows", {"kernel": rows})
+        if columns is None:
+            return None
+        splits = {"kernel": columns}
+        if _has_bias(layer):
+            splits["bias"] = Split(len(layer.bias.shape) - 1, columns.sizes)
         return Way("columns", splits)
+
+    def _kernel(self, layer: Any, count: int) -> list[Split | None]:
+        """Slices of ``kernel`` by rows, and by columns; None: there are too few features."""
+        shape = layer.kernel.shape
+        return [
+            None if axis is None or shape[axis] < count else Split(axis, even(shape[axis], count))
+            for axis in self.axes(layer)
+        ]
 
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
         """A shard's part is linear, if the activation needs the whole output."""
@@ -346,19 +333,18 @@ class LinearRule(PartsRule):
         """Changes that take the bias out of the configuration."""
         return {"use_bias": False}
 
-    def finish(self, call: LayerCall, outputs: tf.Tensor) -> Any:
-        """Adds the bias, and applies the activation."""
+    def outputs(self, call: LayerCall, way: Way, pieces: Sequence[Any]) -> Any:
+        """The first device does what the shards could not: see :meth:`changes`."""
         layer = call.layer
-        if _has_bias(layer):
-            outputs += tf.cast(tf.convert_to_tensor(layer.bias), outputs.dtype)
+        if way.name == "rows":
+            outputs = call.group.total(pieces)
+            if _has_bias(layer):
+                outputs += tf.cast(tf.convert_to_tensor(layer.bias), outputs.dtype)
+        else:
+            outputs = super().outputs(call, way, pieces)
+            if is_elementwise(layer.activation):
+                return outputs
         return outputs if layer.activation is None else layer.activation(outputs)
-
-    def outputs(self, call: LayerCall, way: Way, pieces: Any) -> Any:
-        """An activation that is not elementwise takes the joined output."""
-        outputs = super().outputs(call, way, pieces)
-        if way.name == "rows" or is_elementwise(call.layer.activation):
-            return outputs
-        return call.layer.activation(outputs)
 
 
 def _has_bias(layer: Any) -> bool:

@@ -25,6 +25,10 @@ class Split(NamedTuple):
         places[self.axis] = slice(begin, begin + self.sizes[shard])
         return tensor[tuple(places)]
 
+    def join(self, slices: Sequence[Any]) -> tf.Tensor:
+        """The whole tensor of all shards' slices."""
+        return tf.concat(slices, self.axis)
+
     def shape(self, whole: Sequence[int], shard: int) -> tuple[int, ...]:
         """The shape of a shard's slice."""
         shape = list(whole)
@@ -59,25 +63,29 @@ class Slice:
 
 
 class Joined:
-    """One variable whose slices are on the devices of shards, as a checkpoint sees it: whole."""
+    """One variable whose slices are on several devices, as a checkpoint sees it: whole."""
 
-    def __init__(self, variables: Sequence[Any], split: Split):
-        """``variables``: of the shards, in order."""
-        self._variables, self._split = variables, split
+    def __init__(self, variables: Sequence[Any], division: Any):
+        """Takes the slices in order.
+
+        Args:
+            division: :class:`Split`, or what else has its ``cut`` and ``join``.
+        """
+        self._variables, self._division = variables, division
 
     def read_value(self) -> tf.Tensor:
         """The whole value, on the host."""
         with tf.device("CPU:0"):
-            return tf.concat(list(map(_value, self._variables)), self._split.axis)
+            return self._division.join(list(map(_value, self._variables)))
 
     def numpy(self) -> np.ndarray:
         """The whole value."""
-        return np.concatenate([each.numpy() for each in self._variables], self._split.axis)
+        return np.asarray(self.read_value().numpy())
 
     def assign(self, value: np.ndarray) -> None:
         """Sets all slices."""
-        for shard, variable in enumerate(self._variables):
-            variable.assign(self._split.cut(value, shard))
+        for index, variable in enumerate(self._variables):
+            variable.assign(self._division.cut(value, index))
 
 
 def _value(variable: Any) -> tf.Tensor:

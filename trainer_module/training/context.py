@@ -27,7 +27,7 @@ from stagecraft.trainer_module.models.layers import adapting
 from stagecraft.trainer_module.optimization.make_loss import check_loss, make_loss
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import test_time_augmentation
 

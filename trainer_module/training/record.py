@@ -17,7 +17,7 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
 if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
-    from stagecraft.trainer_module.parallel.devices import Topology
+    from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.measure import Choice
     from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.planning.search.result import SearchResult

@@ -13,7 +13,7 @@ from stagecraft.components.kubernetes.jobs.settings import (
     JobSettings,
     PodSettings,
 )
-from stagecraft.trainer_module.parallel import roles, strategy
+from stagecraft.trainer_module.parallel.cluster import jobs
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class JobRequest:
     image: str
     command: tuple[str, ...]  # of each process; its environment tells the process its role
     processes: Mapping[str, int]
-    """How many of each role, in the order of ``trainer_module.parallel.roles.jobs``."""
+    """How many of each role, in the order of ``trainer_module.parallel.cluster.jobs``."""
     serves: frozenset[str] = frozenset()
     """The roles that never end by themselves (parameter_server's workers and ps)."""
     max_restarts: int = 3  # of a lost process
@@ -95,8 +95,8 @@ class JobRequest:
             namespace=namespace,
             image=cluster.image,
             command=("python", "-m", "stagecraft.components.kubernetes.worker", folder),
-            processes=roles.jobs(parallel) or {"worker": 1},
-            serves=strategy.find(parallel.strategy).serves,
+            processes=jobs(parallel) or {"worker": 1},
+            serves=parallel.found.serves,
             max_restarts=parallel.max_restarts,
             pod=cluster.pod,
             job=cluster.job,

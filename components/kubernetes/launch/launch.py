@@ -26,7 +26,7 @@ from stagecraft.components.kubernetes.jobs.settings import (
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address, open_folder
-from stagecraft.trainer_module.parallel import roles
+from stagecraft.trainer_module.parallel.cluster import roles
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.processes.training_task import TrainingTask
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -90,7 +90,7 @@ def run(task: TrainingTask, parallel: ParallelSettings, job_folder: JobFolder) -
         namespace,
         kind,
         kind.render(wanted),
-        [role.name for role in roles.roles(parallel, [""] * wanted.count)],
+        [role.name for role in roles(parallel, [""] * wanted.count)],
         # Without a task, the results of an earlier job are already fetched and removed.
         adopts=shared.read(TASK) is not None,
         max_lost_pods=kind.max_lost_pods(wanted),

@@ -217,7 +217,7 @@ def _search(
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
-    from stagecraft.trainer_module.parallel.devices import available_devices, configure_devices
+    from stagecraft.trainer_module.parallel.topology import available_devices, configure_devices
     from stagecraft.trainer_module.planning.search import automatic
     from stagecraft.trainer_module.planning.search.result import result_text
 

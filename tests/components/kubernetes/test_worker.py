@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stagecraft.components.kubernetes import worker
-from stagecraft.trainer_module.parallel import roles
+from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.settings import TrainingSettings
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
@@ -26,8 +26,8 @@ class Process:
         settings = TrainingSettings.model_validate(
             {"train": {"batch_size": 12}, "parallel": TOPOLOGIES[topology]}
         )
-        count = sum(roles.jobs(settings.parallel).values())
-        self.role = roles.roles(settings.parallel, ["host:1"] * count)[place]
+        count = sum(cluster.jobs(settings.parallel).values())
+        self.role = cluster.roles(settings.parallel, ["host:1"] * count)[place]
         self.folder, self.settings = str(folder), settings.flat()
         self.monkeypatch, self.seconds = monkeypatch, 0.0
 

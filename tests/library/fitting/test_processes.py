@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import stagecraft as sc
 from stagecraft.fitting import streams
-from stagecraft.trainer_module.parallel.roles import free_ports
+from stagecraft.trainer_module.parallel.cluster import free_ports
 
 HERE = pathlib.Path(__file__).parent
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.parallel.roles import roles
+from stagecraft.trainer_module.parallel.cluster import roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 KERNEL = "sequential/whitening/kernel"

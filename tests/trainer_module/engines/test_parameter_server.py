@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.parallel.roles import Role, roles
+from stagecraft.trainer_module.parallel.cluster import Role, roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 pytestmark = pytest.mark.slow

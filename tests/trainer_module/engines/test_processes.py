@@ -12,7 +12,7 @@ import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.parallel.roles import roles
+from stagecraft.trainer_module.parallel.cluster import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel import devices, topology
-from stagecraft.trainer_module.parallel.devices import Topology, configure_devices
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parallel.strategies import tpu
+from stagecraft.trainer_module.parallel.topology import Topology, configure_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -29,7 +29,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         shown[:] = devices
 
     monkeypatch.setattr(topology, "configure_devices", lambda parallel: None)
-    monkeypatch.setattr(devices, "_devices", lambda kind: there[kind])
+    monkeypatch.setattr(topology, "_devices", lambda kind: there[kind])
     monkeypatch.setattr(topology, "_resolved", [])
     monkeypatch.setattr(tf.config, "set_visible_devices", show)
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
@@ -211,7 +211,7 @@ def test_virtual_devices_after_tensorflow_has_started():
 
 VIRTUAL_DEVICES = """
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 one = ParallelSettings(virtual_devices=3)
 two = ParallelSettings(strategy="mirrored", replicas=2, virtual_devices=2)
@@ -235,8 +235,8 @@ def test_virtual_devices():
 
 def test_workers_that_connect_too_late():
     """As TensorFlow says it where a module has made an optimizer of Keras."""
-    with pytest.raises(UserError) as caught, devices.connecting():
+    with pytest.raises(UserError) as caught, topology.connecting():
         raise RuntimeError("Collective ops must be configured at program startup")
     assert caught.value.setting == "parallel.workers"
-    with pytest.raises(RuntimeError, match="other"), devices.connecting():
+    with pytest.raises(RuntimeError, match="other"), topology.connecting():
         raise RuntimeError("other")

@@ -22,7 +22,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.engines import gradient_sums, step_metrics
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
 from stagecraft.trainer_module.parity.worker import Driver, measure
 from stagecraft.trainer_module.processes.training_task import TrainingTask

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from model_arguments import classes
 
-from stagecraft.trainer_module.parallel.roles import roles
+from stagecraft.trainer_module.parallel.cluster import roles
 from stagecraft.trainer_module.parity.check import ProcessError, run
 from stagecraft.trainer_module.parity.task import Results, Task
 from stagecraft.trainer_module.processes.process import WorkerProcess

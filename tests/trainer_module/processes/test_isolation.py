@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.parallel.roles import free_ports
+from stagecraft.trainer_module.parallel.cluster import free_ports
 from stagecraft.trainer_module.processes import isolation, launcher
 from stagecraft.trainer_module.processes.process import Process
 from stagecraft.trainer_module.processes.training_task import TrainingTask

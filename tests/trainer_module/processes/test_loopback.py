@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from stagecraft.trainer_module.parallel.cluster import Cluster
-from stagecraft.trainer_module.parallel.roles import roles
+from stagecraft.trainer_module.parallel.cluster import Cluster, roles
 from stagecraft.trainer_module.processes import loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings
 

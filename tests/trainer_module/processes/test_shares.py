@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel.roles import roles
+from stagecraft.trainer_module.parallel.cluster import roles
 from stagecraft.trainer_module.processes.liveness import THREADS, environments
 from stagecraft.trainer_module.settings import ParallelSettings
 

@@ -64,16 +64,16 @@ def _drawn(tensor: Any, draw: np.random.Generator) -> tf.Tensor:
 
 def _computed(stage: Stage, inputs: Any, training: bool) -> dict[str, np.ndarray]:
     def compute() -> dict[str, tf.Tensor]:
-        weights = [tf.convert_to_tensor(each.value) for each in stage.trainable]
-        state = [tf.convert_to_tensor(each.value) for each in stage.state]
+        values = [tf.convert_to_tensor(each.value) for each in stage.variables]
+        weights = values[: len(stage.trainable)]
         group = ShardGroup([contextlib.nullcontext] * stage.count, stage.jit)
         with groups.active(group if stage.shards else None), tf.GradientTape() as tape:
             tape.watch(weights)
             if training:
                 step, rows = tf.constant(5, tf.int64), tf.range(EXAMPLES, dtype=tf.int64)
-                outputs, changed, penalty = stage(weights, state, inputs, step, rows)
+                outputs, changed, penalty = stage(values, inputs, step, rows)
             else:
-                outputs, changed, penalty = stage.infer(weights, state, inputs), {}, tf.zeros([])
+                outputs, changed, penalty = stage.infer(values, inputs), {}, tf.zeros([])
             flat = tf.nest.flatten(outputs)
             target = tf.add_n([tf.reduce_sum(tf.sin(tf.cast(y, tf.float64))) for y in flat])
             target += tf.cast(penalty, tf.float64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class CentralStorage(Strategy):

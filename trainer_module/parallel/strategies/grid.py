@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.trainer_module.parallel import devices, tf_config
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster, topology as topologies
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Grid(Strategy):
@@ -85,8 +84,7 @@ class Grid(Strategy):
         ),
     }
     engine = "stagecraft.trainer_module.engines.grid_engine:GridEngine"
-    planner = "stagecraft.trainer_module.planning.planner:make_plan_of_workers"
-    """Function that cuts the model: ``package.module:function``."""
+    engine_functions = ("stagecraft.trainer_module.planning.planner:make_plan_of_workers",)
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """The replicas of each shard of each stage."""
@@ -95,7 +93,7 @@ class Grid(Strategy):
 
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """The workers; None: there is one."""
-        return tf_config.in_step(parallel) if parallel.workers > 1 else None
+        return cluster.in_step(parallel) if parallel.workers > 1 else None
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:
         """Collectives between workers are set up before anything else uses TensorFlow."""
@@ -106,20 +104,8 @@ class Grid(Strategy):
         if topology.workers > 1:
             import tensorflow as tf
 
-            with devices.connecting():
+            with topologies.connecting():
                 tf.distribute.MultiWorkerMirroredStrategy()
-
-    def make_engine(
-        self,
-        connected: Any,
-        topology: Topology,
-        settings: Any,
-        total_steps: int,
-        build_model: Callable[..., Any],
-    ) -> Any:
-        """See :class:`Strategy`; the engine gets the planner, which cuts its model."""
-        engine, make_plan = map(pkgutil.resolve_name, (self.engine, self.planner))
-        return engine(topology, settings, total_steps, build_model, make_plan)
 
     def alternative(self, replicas: int, stages: int) -> str | None:
         """Itself."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategies.one_device import simplest
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Mirrored(Strategy):

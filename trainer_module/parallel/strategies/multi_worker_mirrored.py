@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.parallel import devices, tf_config
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster, topology as topologies
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class MultiWorkerMirrored(Strategy):
@@ -44,7 +44,7 @@ class MultiWorkerMirrored(Strategy):
 
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """The workers; None: ``TF_CONFIG`` is unset, and there is one worker."""
-        return tf_config.in_step(parallel)
+        return cluster.in_step(parallel)
 
     def conflicts(self, topology: Topology, earlier: Topology) -> bool:
         """Collectives are set up first, and each such strategy numbers its groups from 1."""
@@ -58,7 +58,7 @@ class MultiWorkerMirrored(Strategy):
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=implementation[parallel.all_reduce.upper()]
         )
-        with devices.connecting():
+        with topologies.connecting():
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 

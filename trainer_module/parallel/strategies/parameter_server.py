@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.parallel import tf_config
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy, Traffic
-from stagecraft.trainer_module.parallel.tf_config import Cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class ParameterServer(Strategy):
@@ -69,20 +69,20 @@ class ParameterServer(Strategy):
         needs = (
             "but parallel.strategy: parameter_server needs a chief, workers and parameter servers"
         )
-        cluster = tf_config.read()
-        if cluster is None:
-            raise tf_config.TFConfigError(
+        members = cluster.read()
+        if members is None:
+            raise cluster.TFConfigError(
                 f"unset, {needs}", f'"cluster": {example} and a "task" for each process'
             )
-        jobs = {"chief": cluster.has_chief, "worker": cluster.remote_workers, "ps": cluster.ps}
-        for job, members in jobs.items():
-            if not members:
-                raise tf_config.TFConfigError(
+        jobs = {"chief": members.has_chief, "worker": members.remote_workers, "ps": members.ps}
+        for job, own in jobs.items():
+            if not own:
+                raise cluster.TFConfigError(
                     f'cluster has no "{job}", {needs}', f'"cluster": {example}'
                 )
-        tf_config.check_count("workers", len(cluster.remote_workers), parallel.workers)
-        tf_config.check_count("ps", len(cluster.ps), parallel.ps)
-        return cluster
+        cluster.check_count("workers", len(members.remote_workers), parallel.workers)
+        cluster.check_count("ps", len(members.ps), parallel.ps)
+        return members
 
     def serve(self) -> None:
         """Does the chief's work; never returns."""
@@ -92,7 +92,7 @@ class ParameterServer(Strategy):
         """The strategy over the workers and servers."""
         import tensorflow as tf
 
-        return tf.distribute.ParameterServerStrategy(tf_config.resolver())
+        return tf.distribute.ParameterServerStrategy(cluster.resolver())
 
     def traffic(
         self, parallel: ParallelSettings, gradients: Sequence[float], weights: float

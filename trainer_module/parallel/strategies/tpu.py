@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.common.errors import SettingError
-from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import Strategy
+from stagecraft.trainer_module.parallel.topology import Topology
 
 
 class Tpu(Strategy):

@@ -14,8 +14,8 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel.devices import available_devices, configure_devices
-from stagecraft.trainer_module.parallel.rules import capabilities
+from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.parallel.topology import available_devices, configure_devices
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS, Accelerator
 from stagecraft.trainer_module.planning.cost_model import Degrees
 from stagecraft.trainer_module.planning.model_pieces import ModelPieces, prepare
@@ -58,7 +58,7 @@ def resolved(
         UserError: no topology is possible, or none fits into memory.
     """
     parallel = settings.parallel
-    if not capabilities(parallel.strategy).resolves:
+    if not parallel.found.resolves:
         return Resolved(settings, None)
     with contextlib.suppress(UserError):  # too late: the training may start other processes
         configure_devices(parallel)
@@ -107,7 +107,7 @@ def _as_before(
         for name, now, was, free in zip(names, wanted, before, default, strict=True)
         if name != "strategy"
     )
-    if not kept or before.devices > devices or capabilities(before.strategy).resolves:
+    if not kept or before.devices > devices or strategy.find(before.strategy).resolves:
         return None
     with contextlib.suppress(ValidationError):
         return settings_with(settings, before, keeps_cuts=settings.parallel.cuts != "auto")

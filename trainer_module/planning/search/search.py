@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees, Passes
 from stagecraft.trainer_module.planning.search.result import Candidate, Losses
 from stagecraft.trainer_module.planning.search.space import Division, Space
@@ -249,7 +248,7 @@ def settings_with(
     parallel = settings.parallel.model_dump() | degrees._asdict()
     if not keeps_cuts:
         parallel["cuts"] = "auto"
-    if capabilities(settings.parallel.strategy).resolves and parallel["devices"] != "auto":
+    if settings.parallel.found.resolves and parallel["devices"] != "auto":
         parallel["devices"] = settings.parallel.device_names[: degrees.devices]
     dumped = settings.model_dump(include=set(TrainingSettings.model_fields))
     return TrainingSettings.model_validate(dumped | {"parallel": parallel})

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.parallel.rules import capabilities
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.planning.cost_model import CostModel, Degrees
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -73,7 +72,7 @@ class Space:
             if parallel.cut_names:
                 fixed |= {"stages": parallel.stages, "virtual_stages": parallel.virtual_stages}
         self._fixed = fixed
-        if strategy.find(parallel.strategy).alternative(1, 1) is None:
+        if parallel.found.alternative(1, 1) is None:
             raise SettingError(
                 "parallel.strategy",
                 parallel.strategy,
@@ -172,7 +171,7 @@ class Space:
 
     def strategies(self, replicas: int, stages: int) -> list[str]:
         """Strategies for a division, the simplest first; the last one cuts models."""
-        found = strategy.find(self._parallel.strategy)
+        found = self._parallel.found
         names = found.alternative(replicas, stages), found.alternative(replicas, 2)
         return list(dict.fromkeys(filter(None, names)))
 
@@ -186,7 +185,7 @@ class Space:
             or parallel.timeline_step
         )
         for name in self.strategies(degrees.replicas, degrees.stages):
-            found = capabilities(name)
+            found = strategy.find(name)
             if (
                 (found.cuts_model or not in_stages)
                 and (found.several_processes or degrees.workers == 1)

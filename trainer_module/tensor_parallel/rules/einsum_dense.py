@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.trainer_module.tensor_parallel.parts import LinearRule
-from stagecraft.trainer_module.tensor_parallel.split import Split, Way, even
+from stagecraft.trainer_module.tensor_parallel.split import Way
 
 
 class EinsumDenseRule(LinearRule):
@@ -21,36 +21,20 @@ class EinsumDenseRule(LinearRule):
 
     def obstacle(self, layer: Any, count: int) -> str:
         """Equations whose last axes do not come from the kernel alone."""
-        rows, columns = self.features(layer)
-        if not rows and not columns:
+        if self.axes(layer) == (None, None):
             return f"has the equation {layer.equation!r}, whose last axes cannot be divided"
         return super().obstacle(layer, count)
 
-    def features(self, layer: Any) -> tuple[int, int]:
-        """Lengths of both axes; 0: it cannot be divided."""
+    def axes(self, layer: Any) -> tuple[int | None, int | None]:
+        """The last axis of the input, and that of the output."""
         given, kernel, output = letters(layer)
-        shape = layer.kernel.shape
         summed = given[-1] in kernel and given[-1] not in output
         made = output[-1] in kernel and output[-1] not in given
         made = made and (layer.bias is None or _bias_axes(layer)[-1:] == output[-1])
         return (
-            shape[kernel.index(given[-1])] if summed else 0,
-            shape[kernel.index(output[-1])] if made else 0,
+            kernel.index(given[-1]) if summed else None,
+            kernel.index(output[-1]) if made else None,
         )
-
-    def columns(self, layer: Any, count: int) -> Mapping[str, Split]:
-        """By the last axis of the output."""
-        _, kernel, output = letters(layer)
-        axis = kernel.index(output[-1])
-        sizes = even(layer.kernel.shape[axis], count)
-        bias = len(layer.bias.shape) - 1 if layer.bias is not None else 0
-        return {"kernel": Split(axis, sizes), "bias": Split(bias, sizes)}
-
-    def rows(self, layer: Any, count: int) -> Mapping[str, Split]:
-        """By the last axis of the input."""
-        given, kernel, _ = letters(layer)
-        axis = kernel.index(given[-1])
-        return {"kernel": Split(axis, even(layer.kernel.shape[axis], count))}
 
     def size(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
         """The output shape of a shard."""

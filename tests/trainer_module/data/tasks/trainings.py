@@ -25,7 +25,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.parity.criteria import largest_difference
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 

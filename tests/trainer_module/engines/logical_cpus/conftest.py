@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for `driving`, and `ne
 
 @pytest.fixture(scope="session", autouse=True)
 def _six_logical_cpus() -> None:
-    from stagecraft.trainer_module.parallel.devices import configure_devices
+    from stagecraft.trainer_module.parallel.topology import configure_devices
     from stagecraft.trainer_module.settings import ParallelSettings
 
     configure_devices(ParallelSettings(virtual_devices=6))

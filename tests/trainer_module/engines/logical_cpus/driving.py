@@ -46,7 +46,6 @@ def make(
     **train: Any,
 ) -> Engine:
     """An engine for a model of ``networks``, or for one of a family."""
-    asked = ParallelSettings(**{"virtual_devices": 6, **parallel})
     settings = TrainingSettings(
         train=TrainSettings(
             **{
@@ -57,17 +56,21 @@ def make(
                 **train,
             }
         ),
-        parallel=asked,
+        parallel=ParallelSettings(**{"virtual_devices": 6, **parallel}),
     )
-    devices = topology.resolve(asked)
+    return engine_of(settings, classes(CLASSES), adapt_to=adapt_to)
+
+
+def engine_of(
+    settings: TrainingSettings, arguments: Mapping[str, Any], steps: int = STEPS, **more: Any
+) -> Engine:
+    """An engine for the settings; ``arguments`` and ``more`` are those of :func:`assemble`."""
+    parallel = settings.parallel
+    devices = topology.resolve(parallel)
     build = functools.partial(
-        assemble,
-        settings.train,
-        classes(CLASSES),
-        precision=asked.precision,
-        adapt_to=adapt_to,
+        assemble, settings.train, arguments, precision=parallel.precision, **more
     )
-    return make_engine(connect(devices, asked), devices, settings, STEPS, build)
+    return make_engine(connect(devices, parallel), devices, settings, steps, build)
 
 
 def examples(count: int) -> Batch:
@@ -109,6 +112,14 @@ def assert_same_gradients(
     for name, value in expected.items():
         bound = 2.0**-24 * units * max(1.0, float(np.abs(value).max()))
         np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=name)
+
+
+def assert_near(found: State, expected: State, atol: float) -> None:
+    """Equal but for rounding."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.shape(found[name]) == np.shape(value), name
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 def assert_same_bits(found: State, expected: State) -> None:

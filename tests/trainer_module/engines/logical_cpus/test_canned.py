@@ -10,9 +10,6 @@ from driving import GRID, MIRRORED, ONE, label
 
 import stagecraft as sc
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
 BATCH, STEPS = 8, 5
@@ -50,11 +47,8 @@ def trained(name, parallel):
     model = MODELS[name]
     asked = ParallelSettings(**{"virtual_devices": 6, "precision": "float64", **parallel})
     settings = model.settings(asked, batch_size=BATCH)
-    devices, task = topology.resolve(asked), model.task
-    build = functools.partial(
-        assemble, settings.train, task.sample_arguments, precision="float64", task=task
-    )
-    engine = make_engine(connect(devices, asked), devices, settings, STEPS, build)
+    task = model.task
+    engine = driving.engine_of(settings, task.sample_arguments, STEPS, task=task)
     inputs, labels = task.noise(task.sample_arguments, BATCH * STEPS, np.random.default_rng(1))
     weights = np.random.default_rng(2).uniform(0, 2, len(labels)).astype(np.float32)
     data = tf.data.Dataset.from_tensor_slices(Batch(inputs, labels, weights)).batch(BATCH, True)
@@ -65,8 +59,5 @@ def trained(name, parallel):
 @pytest.mark.parametrize("parallel", [driving.rare(MIRRORED), GRID], ids=label)
 @pytest.mark.parametrize("name", ["both", driving.rare("linear"), driving.rare("shared")])
 def test_every_topology_is_one_device(name, parallel):
-    found, expected = trained(name, parallel), alone(name)
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        # As in test_optimizers: FTRL divides by small slots.
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=1e-10, err_msg=key)
+    # As in test_optimizers: FTRL divides by small slots.
+    driving.assert_near(trained(name, parallel), alone(name), 1e-10)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from driving import GRID, MIRRORED, ONE, label
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 
 CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2}
 

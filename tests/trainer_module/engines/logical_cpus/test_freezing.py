@@ -58,12 +58,6 @@ def trained(engine: Any, steps: int = STEPS, start: int = 0) -> dict[str, np.nda
     return state
 
 
-def assert_alike(found: Any, expected: Any, atol: float = FLOAT64) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
-
-
 def of(state: Any, names: set[str], kind: str = "model") -> dict[str, bytes]:
     return {name: state[f"{kind}/{name}"].tobytes() for name in names}
 
@@ -78,7 +72,7 @@ def test_trains_as_on_one_device(parallel):
     engine = make(parallel)
     found = trained(engine)
     # XLA's tanh is another approximation.
-    assert_alike(found, _on_one_device(), 1e-9 if parallel.get("jit") else FLOAT64)
+    driving.assert_near(found, _on_one_device(), 1e-9 if parallel.get("jit") else FLOAT64)
     assert_no_drift(engine)
 
 
@@ -91,7 +85,7 @@ def test_shards_train_as_one_device(shards, monkeypatch):
         make({"strategy": "grid", "shards": shards}, "mlp", **train),
     )
     before, expected = one.state(), trained(one)
-    assert_alike(trained(split), expected)
+    driving.assert_near(trained(split), expected, FLOAT64)
     changed = driving.differing(expected, before)
     assert {name.rpartition("/up")[1] for name in changed if name.startswith("model/")} == {
         "",
@@ -109,7 +103,9 @@ def test_is_a_loop_of_keras_whose_flag_changes(parallel, clip):
             variable.assign(engine.weights()[variable.path])
         _train_with_keras(model, clip)
     trained(engine)
-    assert_alike(engine.weights(), {each.path: each.numpy() for each in model.variables})
+    driving.assert_near(
+        engine.weights(), {each.path: each.numpy() for each in model.variables}, FLOAT64
+    )
 
 
 def _train_with_keras(model: keras.Model, clip: float) -> None:
@@ -187,7 +183,7 @@ def test_resumes_in_the_middle(first, second, done):
     found, expected = (trained(each, STEPS - done, start=done) for each in (resumed, begun))
     if first == second:
         driving.assert_same_bits(found, expected)
-    assert_alike(found, expected)
+    driving.assert_near(found, expected, FLOAT64)
     assert of(found, FIRST) == of(expected, FIRST) or done < 2
 
 
@@ -258,7 +254,7 @@ def test_gradients_are_those_of_all_weights(parallel):
         always.restore(trained(engine, steps) if steps else engine.state())
         (_, found), (_, expected) = map(driving.gradients, (engine, always))
         assert found.keys() >= FIRST
-        assert_alike(found, expected)
+        driving.assert_near(found, expected, FLOAT64)
 
 
 def test_a_share_of_few_steps_is_rounded():
@@ -273,4 +269,4 @@ def test_parts_of_an_optimizer():
     parts = '{"^conv0/": {"name": "adam"}, "": {"name": "adagrad"}}'
     train = {"optimizer": "parts", "optimizer_args": parts, "weight_decay": 0, "clip_norm": 0}
     found, expected = (trained(make(each, **train)) for each in (STAGES, ONE))
-    assert_alike(found, expected)
+    driving.assert_near(found, expected, FLOAT64)

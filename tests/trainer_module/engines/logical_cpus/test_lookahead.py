@@ -49,10 +49,7 @@ def _on_one_device(model: str) -> dict[str, np.ndarray]:
 def test_trains_as_on_one_device(parallel):
     expected = _on_one_device("plain")
     engine = make(parallel)
-    found = trained(engine)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=FLOAT64, err_msg=name)
+    driving.assert_near(trained(engine), expected, FLOAT64)
     assert_no_drift(engine)
 
 
@@ -62,9 +59,7 @@ def test_shards_train_as_one_device(model, monkeypatch):
     rate = {"learning_rate": 0.01}
     engine = make({"strategy": "grid", "shards": 2}, model, **rate)
     expected, found = trained(make(ONE, model, **rate)), trained(engine)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-11, err_msg=name)
+    driving.assert_near(found, expected, 1e-11)
     assert_no_drift(engine)
 
 

@@ -13,9 +13,6 @@ import stagecraft as sc
 from stagecraft import named_objects
 from stagecraft.common.errors import UserError
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 BATCH, STEPS = 8, 5
@@ -63,15 +60,8 @@ def made(parallel, dropout=0.0, norm=False, fn=model_fn):
             "parallel": asked,
         }
     )
-    devices = topology.resolve(asked)
-    build = functools.partial(
-        assemble,
-        settings.train,
-        found.task.sample_arguments,
-        precision=asked.precision,
-        task=found.task,
-    )
-    return make_engine(connect(devices, asked), devices, settings, STEPS, build), found.task
+    task = found.task
+    return driving.engine_of(settings, task.sample_arguments, STEPS, task=task), task
 
 
 def examples(task, count=BATCH * STEPS):
@@ -118,8 +108,7 @@ def test_one_device_is_keras():
             for path, gradient in tape.gradient(loss, values).items():
                 values[path].assign_sub(2.0**-5 * gradient)
     engine.train(engine.feed(data(task)), STEPS)
-    for path, value in engine.weights().items():
-        np.testing.assert_allclose(value, values[path], rtol=0, atol=1e-12, err_msg=path)
+    driving.assert_near(engine.weights(), values, 1e-12)
 
 
 REPLICAS = {"strategy": "grid", "replicas": 2, "microbatches": 2}
@@ -134,8 +123,7 @@ CENTRAL = {"strategy": "central_storage", "replicas": 2}
 def test_parts_of_a_batch_add_up(parallel):
     engine, task = made(parallel, dropout=0.5)
     engine.train(engine.feed(data(task)), STEPS)
-    for key, value in alone(dropout=0.5).items():
-        np.testing.assert_allclose(engine.state()[key], value, rtol=0, atol=1e-12, err_msg=key)
+    driving.assert_near(engine.state(), alone(dropout=0.5), 1e-12)
 
 
 def test_a_batch_normalization_learns_its_statistics():

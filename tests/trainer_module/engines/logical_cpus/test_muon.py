@@ -53,10 +53,7 @@ def test_any_topology_goes_on_from_one_device(parallel, alone):
     engine.restore(halfway)
     driving.assert_same_bits(engine.state(), halfway)
     engine.train(driving.feed(engine, start=3), 3)
-    found = engine.state()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=FLOAT64, err_msg=name)
+    driving.assert_near(engine.state(), expected, FLOAT64)
     driving.assert_no_drift(engine)
 
 

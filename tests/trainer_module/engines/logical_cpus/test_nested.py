@@ -1,9 +1,7 @@
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import driving
-import numpy as np
 import pytest
 import tensorflow as tf
 from driving import MIRRORED, ONE, STAGES, label, rare
@@ -11,9 +9,6 @@ from driving import MIRRORED, ONE, STAGES, label, rare
 from stagecraft.common.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines.engine import Engine
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
 FOUR: dict[str, Any] = {**STAGES, "microbatches": 4}
@@ -48,23 +43,12 @@ def make(parallel: Mapping[str, Any], model: str, **train: Any) -> Engine:
             "parallel": given,
         }
     )
-    task = settings.task.found
-    devices = topology.resolve(settings.parallel)
-    build = functools.partial(
-        assemble, settings.train, {}, precision=settings.parallel.precision, task=task
-    )
-    return make_engine(connect(devices, settings.parallel), devices, settings, driving.STEPS, build)
+    return driving.engine_of(settings, {}, task=settings.task.found)
 
 
 def dataset(engine: Engine, batches: int = driving.STEPS) -> tf.data.Dataset:
     examples = engine.objective.task.examples(8 * batches)
     return tf.data.Dataset.from_tensor_slices(examples).batch(8, True)
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +78,12 @@ def test_as_on_one_device(model, parallel, train):
     loss, expected = one.gradients(next(batches[0]))
     split_loss, found = split.gradients(next(batches[1]))
     assert split_loss == pytest.approx(loss, abs=1e-10)
-    assert_equal(found, expected)
+    driving.assert_near(found, expected, 1e-10)
     metrics = [engine.train(feed, 3) for engine, feed in zip((one, split), batches, strict=True)]
     assert metrics[0].loss == pytest.approx(metrics[1].loss, abs=1e-10)
     driving.assert_no_drift(split)
-    assert_equal(split.state(), one.state())
-    assert_equal(split.weights(), one.weights())
+    driving.assert_near(split.state(), one.state(), 1e-10)
+    driving.assert_near(split.weights(), one.weights(), 1e-10)
     evaluated, also = (engine.evaluate(dataset(engine, 2)) for engine in (one, split))
     assert also.loss == pytest.approx(evaluated.loss, abs=1e-10)
     assert also.values == pytest.approx(evaluated.values, abs=1e-10)

@@ -72,12 +72,6 @@ def alone(**train: Any) -> dict[str, np.ndarray]:
     return trained(driving.ONE, **train)
 
 
-def assert_equal_states(found: Any, expected: Any, tolerance: float = FLOAT64) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
-
-
 OTHERS = set(registries.OPTIMIZERS.names()) - {"adam", "lion", "parts"}
 TOLERANCE = {"adadelta": 1e-10, "ftrl": 1e-10}
 """Small slots are divided by."""
@@ -88,7 +82,7 @@ TOLERANCE = {"adadelta": 1e-10, "ftrl": 1e-10}
 def test_every_topology_is_one_device(name, parallel):
     """Slots have the same names and values, so that a checkpoint goes from one to the other."""
     tolerance = TOLERANCE.get(name, 1e-11)
-    assert_equal_states(trained(parallel, optimizer=name), alone(optimizer=name), tolerance)
+    driving.assert_near(trained(parallel, optimizer=name), alone(optimizer=name), tolerance)
 
 
 PARTS = '{"^conv0/": {"name": "ftrl"}, "kernel": {"name": "adam"}, "": {"name": "adagrad"}}'
@@ -126,7 +120,7 @@ UPDATES: dict[str, dict[str, Any]] = {
     ids=driving.label,
 )
 def test_settings_of_the_update_on_every_topology(name, parallel):
-    assert_equal_states(trained(parallel, **UPDATES[name]), alone(**UPDATES[name]))
+    driving.assert_near(trained(parallel, **UPDATES[name]), alone(**UPDATES[name]), FLOAT64)
 
 
 def test_noise_is_annealed_and_belongs_to_a_weight():
@@ -193,11 +187,11 @@ def test_a_user_s_optimizer_is_a_template(monkeypatch):
     train = {"optimizer_args": '{"beta_1": 0.7}', "weight_decay": 0.1, "optimizer": "adam"}
     one = alone(**train)
     mine = {"optimizer": "networks:template", "weight_decay": 0.1}
-    assert_equal_states(trained(driving.STAGES, **mine), one)
+    driving.assert_near(trained(driving.STAGES, **mine), one, FLOAT64)
     assert not template.built
     made = {"optimizer": "networks:made", "weight_decay": 0}
     found = trained(driving.ONE, **made)
-    assert_equal_states(found, alone(**train | {"weight_decay": 0}))
+    driving.assert_near(found, alone(**train | {"weight_decay": 0}), FLOAT64)
 
 
 @pytest.mark.parametrize("parallel", [driving.STAGES, driving.rare(driving.MIRRORED)])
@@ -211,7 +205,7 @@ def test_muon_of_keras_is_an_object_of_yours(parallel, monkeypatch):
     mine = {"optimizer": "networks:made", "weight_decay": 0.0}
     found, expected = trained(parallel, **mine), trained(driving.ONE, **mine)
     # Its iterations multiply rounding errors.
-    assert_equal_states(found, expected, 1e-8)
+    driving.assert_near(found, expected, 1e-8)
 
 
 def test_a_factor_on_the_rate_is_in_the_state():

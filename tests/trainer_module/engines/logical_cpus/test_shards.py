@@ -63,10 +63,7 @@ def trained(parallel: dict[str, Any], model: str, **train: Any) -> Any:
 
 
 def assert_alike(found: Any, expected: Any) -> None:
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        assert found[key].shape == value.shape
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=FLOAT64, err_msg=key)
+    driving.assert_near(found, expected, FLOAT64)
 
 
 @pytest.mark.parametrize(

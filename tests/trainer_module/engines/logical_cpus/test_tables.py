@@ -1,19 +1,15 @@
 """Models with a dictionary of inputs, on one device and on replicas."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from driving import MIRRORED, ONE, STEPS, assert_same_gradients, label
+from driving import MIRRORED, ONE, STEPS, assert_same_gradients, engine_of, label
 
 from stagecraft.trainer_module.data.batch import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.random_state import floatx
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 BATCH = 8
@@ -34,12 +30,8 @@ def make(parallel, name, **train):
         },
         parallel=asked,
     )
-    devices, task = topology.resolve(asked), settings.task.found
-    arguments = task.sample_arguments
-    build = functools.partial(
-        assemble, settings.train, arguments, precision=asked.precision, task=task
-    )
-    return make_engine(connect(devices, asked), devices, settings, STEPS, build), build, task
+    task = settings.task.found
+    return engine_of(settings, task.sample_arguments, task=task), task
 
 
 def examples(task):
@@ -55,7 +47,7 @@ def feed(engine, task):
 @pytest.mark.parametrize("name", ["regression", "binary_classification"])
 @pytest.mark.parametrize("parallel", [MIRRORED, ONE | {"accumulate": 2}], ids=label)
 def test_gradients_are_those_of_one_device(parallel, name):
-    (one, _, task), (other, _, _) = make(ONE, name), make(parallel, name)
+    (one, task), (other, _) = make(ONE, name), make(parallel, name)
     _, expected = one.gradients(next(feed(one, task)))
     _, found = other.gradients(next(feed(other, task)))
     assert_same_gradients(found, expected)
@@ -80,8 +72,9 @@ class Dense(keras.Model):
 @pytest.mark.parametrize("name", ["regression", "binary_classification"])
 def test_one_device_is_keras(name, optimizer):
     train = {"optimizer": optimizer, "learning_rate": 2.0**-5}  # as exact in float32
-    engine, build, task = make(ONE | {"precision": "float64"}, name, **train)
-    built = build(tf.device("CPU:0"))
+    engine, task = make(ONE | {"precision": "float64"}, name, **train)
+    own = engine._settings.train
+    built = assemble(own, task.sample_arguments, precision="float64", task=task)
     model = Dense(built.input, built.output)
     batches = examples(task)
     with floatx("float64"):
@@ -110,7 +103,7 @@ def test_one_device_is_keras(name, optimizer):
 
 @pytest.mark.parametrize("parallel", [ONE, MIRRORED], ids=label)
 def test_evaluation_adds_up(parallel):
-    engine, _, task = make(parallel, "binary_classification")
+    engine, task = make(parallel, "binary_classification")
     data = tf.data.Dataset.from_tensor_slices(examples(task)).batch(BATCH, True)
     metrics = engine.evaluate(data)
     assert metrics.values.keys() == {"accuracy", "auc"}

@@ -1,15 +1,10 @@
 """The language model's tied embedding, on replicas of three stages."""
 
-import functools
-
 import numpy as np
 import tensorflow as tf
-from driving import ONE, STAGES, assert_no_drift
+from driving import ONE, STAGES, assert_no_drift, engine_of
 from task_cases import CASES, STEPS, arguments, examples, settings, steps_of
 
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
 CASE = CASES["language_model"]._replace(model="transformer_1_16_2")
@@ -20,11 +15,7 @@ def make(parallel):
     training = settings(CASE, optimizer="adamw", clip_norm=0.5, ema_decay=0.9)
     asked = ParallelSettings(**parallel, precision="float64", virtual_devices=6)
     training = training.model_copy(update={"parallel": asked})
-    build = functools.partial(
-        assemble, training.train, arguments(CASE), precision="float64", task=training.task.found
-    )
-    devices = topology.resolve(asked)
-    return make_engine(connect(devices, asked), devices, training, STEPS, build)
+    return engine_of(training, arguments(CASE), STEPS, task=training.task.found)
 
 
 def test_gradients_and_weights_of_the_tied_embedding_are_those_of_one_device():

@@ -36,10 +36,7 @@ def test_the_training_is_the_same(name):
         states.append(engine.state())
         assert_no_drift(engine)
     expected, found = states
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        assert found[key].shape == value.shape
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=FLOAT64, err_msg=key)
+    driving.assert_near(found, expected, FLOAT64)
 
 
 def test_each_device_has_a_quarter_of_the_slots():

@@ -12,7 +12,7 @@ from stagecraft.trainer_module.engines.engine import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import loading
-from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 from stagecraft.trainer_module.training import record

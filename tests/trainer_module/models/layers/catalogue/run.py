@@ -18,7 +18,7 @@ from catalogue.rows import Row
 from catalogue.trainings import Values, by_engine, by_keras, difference
 
 from stagecraft.common.errors import UserError
-from stagecraft.trainer_module.parallel.devices import configure_devices
+from stagecraft.trainer_module.parallel.topology import configure_devices
 from stagecraft.trainer_module.settings import ParallelSettings
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
