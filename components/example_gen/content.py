@@ -1,4 +1,4 @@
-"""The source that an ExampleGen reads, with a fingerprint, examples by id, and its progress."""
+"""The source that an ExampleGen reads: its fingerprint, its examples by id; and its progress."""
 
 from __future__ import annotations
 

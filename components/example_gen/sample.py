@@ -56,7 +56,7 @@ def fingerprint(*code: str) -> example_gen_pb2.CustomConfig:
 
 
 def custom_config(text: str) -> example_gen_pb2.CustomConfig:
-    """A custom config with a text."""
+    """A custom config with a text, which becomes part of TFX's cache key."""
     packed = any_pb2.Any()
     packed.Pack(wrappers_pb2.StringValue(value=text))
     return example_gen_pb2.CustomConfig(custom_config=packed)

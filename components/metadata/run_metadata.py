@@ -172,7 +172,7 @@ def producer(store: ml_metadata.MetadataStore, artifact_id: int) -> str:
 
 
 def sources(store: ml_metadata.MetadataStore, artifact_ids: Sequence[int]) -> set[int]:
-    """IDs of the artifacts that the executions read which made some artifacts."""
+    """IDs of the inputs of the executions that made these artifacts."""
     events = store.get_events_by_artifact_ids(artifact_ids)
     makers = sorted({event.execution_id for event in events if _is_output(event)})
     read = store.get_events_by_execution_ids(makers)

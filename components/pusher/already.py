@@ -16,7 +16,6 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts
 
-from stagecraft.components.fingerprints.code_fingerprint import file_digest
 from stagecraft.components.metadata import manifest
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher import owner, versions, warmup
@@ -25,6 +24,7 @@ from stagecraft.components.pusher.versions import Version, entries
 ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
 _GRAPH = "saved_model.pb"
 _LEFT_OUT = (_GRAPH, "fingerprint.pb")  # the second has a checksum of the first
+_BLOCK = 1 << 20
 
 _TRACED = re.compile(r"\b(__(?:inference|forward|backward)_\w*?)(?:_\d+)+\b")
 """Name of a function, with the numbers that TensorFlow appends."""
@@ -115,7 +115,11 @@ def _same(one: str, other: str) -> bool:
 
 
 def _equal(one: str, other: str) -> bool:
-    return file_digest(one) == file_digest(other)
+    with fileio.open(one, "rb") as ours, fileio.open(other, "rb") as theirs:
+        while block := ours.read(_BLOCK):
+            if block != theirs.read(_BLOCK):
+                return False
+        return not theirs.read(1)
 
 
 def _canonical(path: str) -> list[str]:

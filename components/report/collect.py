@@ -85,7 +85,7 @@ def collect(
     schema, model = artifacts.get("schema"), artifacts.get("model")
     model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
     trained = read_training(model_run, model) if model_run else None
-    tree = yaml.safe_load(settings) or {}
+    tree = yaml.safe_load(settings or "") or {}
     task = _task(tree, trained)
     names: tuple[str, ...] = ()
     schema_path = io_utils.get_only_uri_in_dir(schema.uri) if schema else None

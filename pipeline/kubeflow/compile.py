@@ -74,7 +74,7 @@ def checked_pipeline(
     settings: PipelineSettings, create: Callable[[PipelineSettings], Pipeline]
 ) -> Pipeline:
     """Checks the settings, and makes the pipeline."""
-    with build_model.files_shared():  # both build the model's files once
+    with build_model.files_shared():  # the check and the pipeline share the model's files
         check(settings)
         return create(settings)
 

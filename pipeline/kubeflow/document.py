@@ -139,7 +139,7 @@ class Document(NamedTuple):
                 arguments[name] = _parsed(values[name], kind)
                 if not specs.fits(specs.type_of(arguments[name]), kind):
                     shown = f"{name}={secrets.redact(values[name]):.80}"
-                    raise SettingError("--parameter", shown, f"is not {WORDS[kind]}")
+                    raise SettingError("--parameter", shown, f"is not {WORDS.get(kind, kind)}")
                 if isinstance(arguments[name], str):
                     _refuse_secret(name, arguments[name])
                     if name == "data_span":  # of the pipelines that compile_pipeline writes

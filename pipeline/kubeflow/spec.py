@@ -61,7 +61,7 @@ PIPELINE_DAG = "tfx-dag"
 
 
 def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
-    """The documents of a file.
+    """The documents of a text.
 
     Raises:
         yaml.YAMLError: also for deep nesting, and for numbers of thousands of digits.
@@ -163,7 +163,7 @@ def outputs(component: Json, kind: str) -> Json:
 
 
 def steps(spec: Json, dag: Json | None = None, path: tuple[str, ...] = ()) -> Iterator[Step]:
-    """All steps of a DAG, by default of the root, but no DAGs; in the order of the spec."""
+    """Yields the steps of a DAG, by default the root, and of its inner DAGs, in their order."""
     for step in of_dag(spec, dag or spec["root"], path):
         if step.is_dag:
             yield from steps(spec, step.component, (*path, step.name))
@@ -211,8 +211,8 @@ def add(
     """Adds a step that runs an operation of this project's entrypoint.
 
     Args:
-        operation: its name, and arguments of it alone.
-        output_types: type of each artifact that it finds, by name.
+        operation: the name of the operation, then its own arguments.
+        output_types: type or schema of each output artifact, by name.
     """
     label = f"{name}_executor"
     pipeline_dag(spec)["dag"]["tasks"][name] = {
@@ -355,7 +355,7 @@ def drop_implied_dependencies(spec: Json) -> None:
 
 
 def type_of(value: Any) -> str:
-    """The parameter type of a JSON value; numbers are doubles; ``null`` for None."""
+    """The parameter type of a JSON value; numbers are doubles. Of any other value: ``null``."""
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""A reader that lacks a feature is refused by name."""
+"""A schema that lacks a feature is refused by its name."""
 
 from __future__ import annotations
 

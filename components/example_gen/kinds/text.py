@@ -170,7 +170,7 @@ _SEED = 11
 
 
 def sentences(seed: int = _SEED) -> Iterator[str]:
-    """Yields sentences of a grammar without end, for a first run; the same for the same seed.
+    """Yields sentences of a small grammar without end; the same seed gives the same sentences.
 
     Subject and verb agree in number across the words between them, quotes close, and a pronoun has
     the gender of the name before it. So there is something to learn at each distance.

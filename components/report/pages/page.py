@@ -32,7 +32,7 @@ _SECTIONS = {
     "lineage": "Lineage",
     "reproduce": "Reproduce this run",
 }
-"""Name of a section's template -> title; and the place of those of ``sections.py``."""
+"""Name of a section's template -> title. The task's sections stand at ``_OF_TASK``."""
 
 
 def render(report: ReportData) -> str:

@@ -249,7 +249,7 @@ def _pods(api: Api, run: Run, names: list[str]) -> list[Pod]:
                 break
             except NotFoundError:  # the endpoint is not the user interface
                 return found
-            except (ApiError, ValueError, KeyError, TypeError):  # not a manifest
+            except (ApiError, ValueError, KeyError, TypeError):  # refused, or not a manifest
                 continue
     return found
 

@@ -283,7 +283,7 @@ def _add_resolver(
     """
     config = node.exec_properties[resolver.RESOLVER_CONFIG]
     types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
-    # Of artifacts of this run, which tell what to leave out.
+    # Types of this run's artifacts that tell the step what to leave out.
     kinds: tuple[type[Any], ...] = (Model,)
     operation = [specs.LATEST_BLESSED]
     if issubclass(node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS], SpanWindow):

@@ -14,10 +14,11 @@ other classes."""
 
 
 def class_weights(given: Any, count: int | None = None) -> ClassWeights | None:
-    """``task.args.class_weights``, if they are some; ``count``: of the classes, None if unknown.
+    """Checks ``task.args.class_weights``; ``count``: of the classes, None if unknown.
 
     Raises:
-        SettingError: a weight is no number of 0 or more, or there is another number of weights.
+        SettingError: they are neither a mapping nor a list, a weight is no number of 0 or more, or
+            there is another number of weights.
     """
     if given is None:
         return None

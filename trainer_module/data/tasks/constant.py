@@ -114,7 +114,9 @@ class Frequency(Constant):
         """The weight of each label, and of all examples."""
         import tensorflow as tf
 
-        targets = targets if targets.shape.rank == 2 else targets[:, tf.newaxis]
+        targets = tf.convert_to_tensor(targets)
+        if targets.shape.rank != 2:
+            targets = tf.reshape(targets, [-1, 1])
         present = tf.reduce_sum(weights[:, tf.newaxis] * tf.cast(targets, tf.float64), axis=0)
         return tf.concat([present, [tf.reduce_sum(weights)]], axis=0)
 
@@ -123,6 +125,7 @@ class Frequency(Constant):
         import numpy as np
         import tensorflow as tf
 
+        sums = np.asarray(sums)
         present, total = sums[:-1], sums[-1]
         logits = np.log(present + 1) - np.log(total - present + 1)
         shape = [tf.shape(targets)[0], len(logits)]

@@ -126,8 +126,8 @@ class Whitening(Adapting):
     same with the other sign, which a following activation function treats differently. Training
     does not change the kernel. Before :meth:`adapt`, it is that of uncorrelated patches.
 
-    Jordan 2024, "94% on CIFAR-10", section 3.2, by Page 2019, "How to train your ResNet 8: Bag of
-    tricks".
+    Page 2019, "How to train your ResNet 8: Bag of tricks", has introduced it; Jordan 2024, "94% on
+    CIFAR-10", section 3.2, describes it.
     """
 
     def __init__(self, size: int = 2, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rules for containers: image, command, placeholders, which each task must give a value."""
+"""Rules for containers: image, command, names, and placeholders, which tasks must give values."""
 
 from __future__ import annotations
 

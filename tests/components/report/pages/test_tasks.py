@@ -191,7 +191,7 @@ def test_a_task_that_is_gone(houses):
 def test_a_section_of_another_package(houses, monkeypatch, tmp_path):
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "mine.py").write_text(
-        "from stagecraft.components.report.pages.sections import Content\n"
+        "from stagecraft.extend import Content\n"
         "TITLE = 'Mine'\n"
         "def show(report):\n    return Content(f'{report.pipeline} & more')\n"
     )

@@ -65,8 +65,12 @@ class BinaryClassification(Classifier):
             self.class_names = (f"not {positive}", positive)
             self.class_weights = self.weights_of(self.class_names)
 
+    @property
+    def _has_names(self) -> bool:
+        return self.positive is not None
+
     def _finds_classes(self, kind: str) -> bool:
-        return self.positive is None
+        return not self._has_names
 
     def classes(self, values: Iterable[str]) -> tuple[str, ...]:
         """Two values; 0 and 1, also if one of them is missing."""

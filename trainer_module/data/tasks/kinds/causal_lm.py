@@ -13,7 +13,12 @@ from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LanguageModel
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served
 from stagecraft.trainer_module.data.tasks.texts import sample
-from stagecraft.trainer_module.data.tasks.texts.tokens import Tokens, TokensTask, of_feature
+from stagecraft.trainer_module.data.tasks.texts.tokens import (
+    Tokens,
+    TokensTask,
+    no_preset,
+    of_feature,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,6 +85,8 @@ class CausalLM(TokensTask, LanguageModel):
         if not text and preset is None:
             text, self.schema_file = "text", names.schema_file("reviews")
             tokenizer = sample.gpt2_tokenizer
+        elif preset is None:
+            raise no_preset()
         if not text or not isinstance(text, str):
             raise SettingError("task.args.text", text, "is no column", "the name of a column")
         checks.whole("task.args.new_tokens", new_tokens, 1)

@@ -88,8 +88,13 @@ class Classification(Classifier):
     _listed: Sequence[str] | None = None
     """The labels of the classes, if the settings say them: values, or numbers of classes."""
 
+    @property
+    def _has_names(self) -> bool:
+        return self.label_vocabulary is not None
+
     def _finds_classes(self, kind: str) -> bool:
-        return self.label_vocabulary is None and (self._count is None or kind == "BYTES")
+        is_named = self._count is None or kind == "BYTES"
+        return self._is_own and is_named and not self._has_names
 
     def classes(self, values: Iterable[str]) -> tuple[str, ...]:
         """All values, in order."""

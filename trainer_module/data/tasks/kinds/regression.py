@@ -1,4 +1,4 @@
-"""A number to predict from a table; without arguments, of the sample that this file makes."""
+"""A number to predict from a table; without arguments, from the sample that this file makes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from stagecraft.trainer_module.data.tasks.checks import ClassWeights
 from stagecraft.trainer_module.data.tasks.kinds.classification import Classification
 from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.data.tasks.texts import sample
-from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens, TokensTask
+from stagecraft.trainer_module.data.tasks.texts.tokens import Texts, Tokens, TokensTask, no_preset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +78,8 @@ class TextClassification(TokensTask, Classification):
             text, label, label_vocabulary = "text", label or "label", sample.LABELS
             length = 32 if length is None else length
             self.schema_file, tokenizer = names.schema_file("reviews"), sample.bert_tokenizer
+        elif preset is None:
+            raise no_preset()
         texts = (text,) if isinstance(text, str) else tuple(text)
         if not texts or not all(texts) or len({*texts}) < len(texts):
             problem = "is not a column, or several different ones"

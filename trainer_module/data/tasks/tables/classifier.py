@@ -50,9 +50,14 @@ class Classifier(Table):
         """Whether the label is this class's business: a subclass may have a ``to_label``."""
         return type(self).to_label is Classifier.to_label
 
+    @property
+    @abc.abstractmethod
+    def _has_names(self) -> bool:
+        """Whether the settings name classes."""
+
     @abc.abstractmethod
     def _finds_classes(self, kind: str) -> bool:
-        """Whether the train split says what the classes are; ``kind``: type of the label."""
+        """Whether ``to_label`` takes the classes from the train split; ``kind``: of the label."""
 
     @abc.abstractmethod
     def _label_of_settings(self, values: Any) -> Any:
@@ -71,7 +76,7 @@ class Classifier(Table):
 
     @property
     def _numbers(self) -> list[str]:
-        takes_texts = self._is_own or self.class_names is not None
+        takes_texts = self._is_own or self._has_names
         return [name for name in super()._numbers if name != self.label or not takes_texts]
 
     @property
@@ -126,10 +131,10 @@ class Classifier(Table):
     def to_label(self, raw: Any) -> Any:
         """The transformed label, ``[batch]``.
 
-        If the train split says what the classes are, a number remains as it is, and a text becomes
-        its place in a vocabulary, int64; -1: it has none. The vocabulary is in the order of the
-        alphabet, backwards, because all weights are equal: a place must not change because another
-        class became more frequent.
+        If the settings give the classes, the label follows from them. Otherwise, a number remains
+        as it is, and a text becomes its place in a vocabulary, int64; -1: it has none. The
+        vocabulary is in the order of the alphabet, backwards, because all weights are equal: a
+        place must not change because another class became more frequent.
         """
         import tensorflow as tf
         import tensorflow_transform as tft

@@ -38,9 +38,6 @@ class Tokens:
     """Makes the tokenizer of the sample, from the module ``keras_hub``; None: texts are given."""
 
     def __post_init__(self) -> None:
-        if self.preset is None and self.sample is None:
-            use = "a folder that save_to_preset of KerasHub wrote"
-            raise SettingError(_SETTING, None, "is missing: texts need a tokenizer", use)
         checks.whole("task.args.length", self.length, 2)
         problem = "is neither true nor false"
         checks.of_type("task.args.download", self.download, bool, problem, "true")
@@ -103,6 +100,12 @@ class Tokens:
         ids = draw.integers(0, self.vocabulary_size, shape).astype(np.int32)
         zeros = {name: np.zeros(shape, np.int32) for name in found if name == "segment_ids"}
         return found | zeros | {"token_ids": ids}
+
+
+def no_preset() -> SettingError:
+    """The refusal of texts without a preset."""
+    use = "a folder that save_to_preset of KerasHub wrote"
+    return SettingError(_SETTING, None, "is missing: texts need a tokenizer", use)
 
 
 class TokensTask(Task):
