@@ -83,7 +83,7 @@ def _classify(error: Exception) -> tuple[int, str]:
     if isinstance(error, preemption.Preempted):
         return exit_codes.PREEMPTED, str(error)
     if _is_lost_peer(error):
-        return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
+        return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 300)})"
     message = errors.append(said(error), error, LIMIT)
     if _NO_DESCRIPTOR in message:
         message += _CONNECTIONS

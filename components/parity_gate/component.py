@@ -15,7 +15,7 @@ from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
-"""A program that the gate starts by name; the gate does not import its code."""
+"""A module that the gate's processes import by name; the gate itself does not import it."""
 
 
 class ParityReport(artifact.Artifact):

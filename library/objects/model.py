@@ -136,7 +136,9 @@ def _has_code(value: Any) -> bool:
 
 
 def builder(model: Any) -> Builder:
-    """Builds copies of a Keras model, of which one is made now, or calls a function for a model.
+    """Makes a builder: of copies of a Keras model, or of what a function returns.
+
+    It copies a model once now, so that errors show here.
 
     Raises:
         SettingError: it is neither, or the model cannot be copied.

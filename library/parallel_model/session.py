@@ -363,9 +363,11 @@ class Session:
     def _has_pure_layers(self) -> bool:
         """Whether equal calls of a layer compute the same: no code of the caller's runs in them."""
         layers = [layer for _, layer in walk(self.model)]
-        # In a process of several, TensorFlow 2.16 cannot run a loop of a function that is not
-        # inlined: "Haven't set up remote eager worker".
-        if self.workers.count > 1 and any(isinstance(each, keras.layers.RNN) for each in layers):
+        # Of several processes, only the first can run a loop in a function that is not inlined
+        # (TensorFlow 2.16: "Haven't set up remote eager worker"). With unroll, there is no loop.
+        if self.workers.count > 1 and any(
+            isinstance(each, keras.layers.RNN) and not each.unroll for each in layers
+        ):
             return False
         return (
             isinstance(self.model, keras.Model)
@@ -392,7 +394,7 @@ class Session:
         """In place of ``train_function`` and ``test_function``: examines the model when due."""
         number, name = self._batches[training], "train_step" if training else "test_step"
         several = self.model.steps_per_execution
-        # TensorFlow traces the first step.
+        # TensorFlow traces the first step: without garbage collection, that is faster.
         with contextlib.nullcontext() if number else garbage_collection.paused():
             if number == 0:
                 example = getattr(iterator, "element_spec", None)

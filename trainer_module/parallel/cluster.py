@@ -337,12 +337,14 @@ def adopt_job(flat: Mapping[str, Any]) -> None:
     ``STAGECRAFT_PORT``, by default 2222.
     """
     index = os.environ.get("JOB_COMPLETION_INDEX")
+    if is_set() or index is None:
+        return
     prefix = "parallel_"
     parallel = ParallelSettings.model_validate(
         {name.removeprefix(prefix): flat[name] for name in flat if name.startswith(prefix)}
     )
     count = sum(jobs(parallel).values())
-    if is_set() or index is None or not count:
+    if not count:
         return
     if not index.isdecimal() or int(index) >= count:
         raise UserError(

@@ -19,7 +19,7 @@ from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
-from stagecraft.trainer_module.processes import isolation, launcher
+from stagecraft.trainer_module.processes import exit_codes, isolation, launcher
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import ProcessGroup
 from stagecraft.trainer_module.processes.process import WorkerProcess
@@ -232,5 +232,7 @@ def run(
                 last_words = (starting or pending)[0].last_words()
                 raise ProcessError(f"{names}: {problem} after {limit:.0f} s{setting}{last_words}")
             group.wait(min(remaining, 0.5))
-            for process in group.pop_failed():
-                raise ProcessError(process.cause())
+            if failed := group.pop_failed():
+                # A process that lost another one tells less than the other.
+                failed.sort(key=lambda process: process.code == exit_codes.LOST_PEER)
+                raise ProcessError(failed[0].cause())

@@ -126,7 +126,7 @@ def worst(findings: Sequence[Finding]) -> Finding:
 def distance(one: np.ndarray, other: np.ndarray) -> float:
     """The largest absolute difference, in float64; 0 of no values.
 
-    Infinite if one is NaN, or the shapes differ.
+    Infinite if a value is not finite, or the shapes differ.
     """
     difference = _minus(one, other)
     if not np.isfinite(difference).all():

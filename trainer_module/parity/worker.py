@@ -51,6 +51,8 @@ Rows = tuple[Nest, Nest]
 def run_fn(fn_args: Any) -> None:
     """Meets the other processes of the topology, and does the part of this one.
 
+    Emits the events ``started``, then ``phase`` with the name of each phase.
+
     Args:
         fn_args: of :meth:`.task.Task.line`.
     """

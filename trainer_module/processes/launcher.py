@@ -139,7 +139,7 @@ class Supervisor:
     parallel: ParallelSettings
     _: dataclasses.KW_ONLY
     first_line: str = ""
-    """Of the standard input of each process."""
+    """The first line of the standard input of each process."""
     write_log: Callable[[str], None]
     """Called with each line that a process prints, its role in front."""
     on_event: Callable[[Event], None]

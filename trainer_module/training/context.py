@@ -45,7 +45,7 @@ class TrainingContext:
     def __init__(self, fn_args: Any, settings: TrainingSettings):
         """Reads the schema and the transform graph, and counts the examples.
 
-        TensorFlow's devices are set.
+        Call it after TensorFlow's devices are set.
         """
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         settings = input_data.fitted(settings, fn_args.train_files, self.transform)

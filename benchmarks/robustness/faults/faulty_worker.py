@@ -1,6 +1,6 @@
 """A worker of a training with a fault in it:
 
-    python benchmarks/robustness/faults/faulty_worker.py FAULT.json TASK.json EVENTS
+    python benchmarks/robustness/faults/faulty_worker.py FAULT.json -
 
 FAULT.json is a :class:`Fault`. It strikes once, in one process; a file prevents it from striking
 again after a restart. Faults from outside, such as a signal, are in ``scenarios``.

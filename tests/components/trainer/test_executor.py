@@ -442,8 +442,8 @@ def test_in_processes_of_their_own(monkeypatch):
     started: list[Any] = []
 
     class Supervisor:
-        def __init__(self, parallel: Any, arguments: Any, **more: Any):
-            started.append((parallel.workers, arguments, more["first_line"], more["environments"]))
+        def __init__(self, parallel: Any, **more: Any):
+            started.append((parallel.workers, more["program"], more["first_line"]))
 
         def run(self) -> None:
             started.append("run")
@@ -452,6 +452,6 @@ def test_in_processes_of_their_own(monkeypatch):
     monkeypatch.setattr(executor.launcher, "Supervisor", Supervisor)
     settings = {f"parallel_{key}": value for key, value in TWO.items()}
     executor.run(_fn_args(**settings))
-    (workers, arguments, told, _), run = started
-    assert (workers, arguments, run) == (2, ["-"], "run")
+    (workers, program, told), run = started
+    assert (workers, program[-1], run) == (2, "-", "run")
     assert f'"run_fn": "{__name__}.run_fn"' in told and '"parallel_workers": 2' in told

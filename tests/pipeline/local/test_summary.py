@@ -68,7 +68,7 @@ def test_a_span_of_the_window_that_has_a_newer_version(tmp_path):
         "spans": spans.told_of([spans.find([source], f"{each}").properties() for each in (1, 2)])
     }
     trained = collect.Training(record=record, curve=[], timeline=None, parameters=None)
-    settings, newest = "data: {window: 2}", {"examples": examples[-1]}
+    settings, newest = {"data": {"window": 2}}, {"examples": examples[-1]}
     assert collect._window(settings, trained, newest) == before
     (tmp_path / "1" / "v2").mkdir()
     after = figure(nodes.WINDOW, {"examples": examples})
