@@ -119,7 +119,7 @@ def engine_for(
 
 
 def start(*words: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts the script that runs once more, in a process with other words.
+    """Starts this script again, in a new process with other arguments.
 
     Args:
         variables: of the environment; by default, TensorFlow logs errors only.

@@ -77,7 +77,7 @@ class Registry:
 
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
-        """Names of the built-in entries: those of their files."""
+        """Names of the built-in entries, which are the names of their files."""
         path = importlib.import_module(self._package).__path__
         return tuple(sorted(module.name for module in pkgutil.iter_modules(path)))
 

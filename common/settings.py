@@ -210,7 +210,7 @@ def _check_pattern(setting: str, pattern: str) -> None:
 
 
 def json_of(value: Any) -> Any:
-    """The value itself; of a text, what it is in JSON, or None if it is no JSON."""
+    """The value; a text is parsed as JSON, and gives None if it is none."""
     if not isinstance(value, str):
         return value
     try:

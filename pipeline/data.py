@@ -70,7 +70,7 @@ def example_gen(
         known = inspect.signature(kind).parameters
         component = kind(
             **{name: value for name, value in values.items() if name in known},
-            **task.found.example_gen_args,
+            **({} if generator == "cifar" else task.found.example_gen_args),
         )
     return component if generator == "cifar" else component.with_id(ANY_EXAMPLE_GEN)
 

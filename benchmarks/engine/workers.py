@@ -44,7 +44,8 @@ def main() -> None:
         "strong": (args.workers, args.batch),
         "weak": (args.workers, args.batch * args.workers),
     }
-    rounds = take_turns({name: started(args, *side) for name, side in sides.items()}, args.rounds)
+    processes = {name: start_side(args, *side) for name, side in sides.items()}
+    rounds = take_turns(processes, args.rounds)
     rates = [
         {name: args.steps * sides[name][1] / seconds for name, seconds in times.items()}
         for times in rounds
@@ -59,7 +60,7 @@ def main() -> None:
     figures(higher=found)
 
 
-def started(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
+def start_side(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """Starts the processes of a side."""
     from stagecraft.trainer_module.parallel.cluster import roles
 

@@ -206,7 +206,7 @@ def emulated(name: str, layers: Layers, devices: int) -> Case:
         return [Times(seconds, BACKWARD * seconds) for seconds in every]
 
     links = Links(layers.rate, layers.rate, shards=layers.rate)
-    work = CostModel(costs, times, settings, links, MEMORY_MB * 1e6)
+    work = CostModel(costs, times(BATCH, 1), settings, links, MEMORY_MB * 1e6, times)
     return Case(
         name, devices, settings, build, vectors, names, work, strategies=("grid",), rate=layers.rate
     )

@@ -1,4 +1,4 @@
-"""The bases of Beam runners: of the values of ``beam.runner``. Imports no Beam."""
+"""Base classes of the Beam runners that ``beam.runner`` names. Imports no Beam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a training, before the pipeline runs or is compiled; and the model that it builds."""
+"""Checks of a training, before the pipeline runs or is compiled; and its model."""
 
 from __future__ import annotations
 

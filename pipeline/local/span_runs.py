@@ -1,5 +1,6 @@
-"""Runs of one pipeline for several spans, one after the other, each in a process of its own; and
-the choice of the spans that are due for a run, while new ones come and old ones change.
+"""Runs of one pipeline for several spans, one after the other, each in a process of its own.
+
+It also chooses the spans that are due for a run, while new ones come and old ones change.
 
 Memory does not grow with the number of spans. A span whose run is complete is not run again: the
 notes of a run in ML Metadata have its settings, and the states of what it read.

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from stagecraft.trainer_module.planning import collective_costs, device_times
-from stagecraft.trainer_module.planning.collective_costs import Links
 
 PLANNING = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "planning"
 
@@ -21,8 +20,6 @@ def importable():
     yield
     sys.path.remove(str(PLANNING))
 
-
-LINKS = Links(devices=100.0, hosts=10.0, device_latency=0.5, host_latency=2.0)
 
 TWO_STAGES = [2, 27]
 """Layers of the two stages of a small network."""
@@ -169,36 +166,3 @@ def test_hosts_are_slower_than_devices_of_one_host():
         for devices, network in ((8, 100.0), (4, 100.0), (4, 10.0))
     )
     assert one < two < slow
-
-
-def hierarchical(*given: Any) -> float:
-    from papers import steps
-
-    return float(steps.hierarchical_all_reduce_seconds(*given))
-
-
-def test_an_all_reduce_over_hosts():
-    # In each of 3 hosts, 4 devices keep 200 bytes each; all 4 send over the network at once.
-    inside = 2 * 3 * (0.5 + 200 / 100)
-    between = 2 * 2 * (2.0 + 200 / 3 / (10 / 4))
-    found = hierarchical(800.0, 4, 3, LINKS)
-    assert found == pytest.approx(inside + between)
-
-
-def test_groups_share_the_network_and_not_the_links_inside():
-    one, two = (hierarchical(800.0, 4, 3, LINKS, groups) for groups in (1, 2))
-    assert two - one == pytest.approx(2 * 2 * 200 / 3 / (10 / 4))
-
-
-def test_one_host_or_one_device_in_each_is_a_plain_ring():
-    alone = hierarchical(800.0, 4, 1, LINKS)
-    assert alone == collective_costs.all_reduce_seconds(800.0, 4, LINKS.inside)
-    spread = hierarchical(800.0, 1, 4, LINKS)
-    assert spread == collective_costs.all_reduce_seconds(800.0, 4, LINKS.between())
-
-
-def test_between_hosts_it_takes_longer_than_inside():
-    inside = hierarchical(800.0, 8, 1, LINKS)
-    for devices, hosts in ((4, 2), (2, 4), (1, 8)):
-        spread = hierarchical(800.0, devices, hosts, LINKS)
-        assert spread > inside

@@ -16,6 +16,7 @@ from stagecraft.trainer_module.planning import (
     collective_costs,
     cost_model,
     device_times,
+    range_costs,
 )
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
@@ -119,7 +120,12 @@ def test_the_planner_itself_predicts_the_same_step():
         strategy="grid", stages=8, microbatches=32, microbatch_schedule="gpipe", remat=True
     )
     settings = TrainingSettings(train=TrainSettings(batch_size=row.batch), parallel=parallel)
-    times = device_times.PieceTimes(step.costs, step.accelerator, "float32")
+    times = [
+        device_times.times(cost, step.accelerator, "float32", factor, row.batch / 32)
+        for cost, factor in zip(
+            step.costs, range_costs.backward(step.costs, remat=True), strict=True
+        )
+    ]
     links = collective_costs.links(step.accelerator.link_gb_per_second, None)
     planned = cost_model.CostModel(step.costs, times, settings, links, float("inf"))
     found = planned.step(planned.degrees, list(step.starts))

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.parallel.strategy import Strategy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +36,10 @@ class Topology:
     """This process's place among them; the chief is 0."""
 
     @property
-    def found(self) -> Any:
-        """The :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`."""
-        return registries.STRATEGIES.get(self.strategy)
+    def found(self) -> Strategy:
+        """The strategy."""
+        found: Strategy = registries.STRATEGIES.get(self.strategy)
+        return found
 
     @property
     def replicas(self) -> int:

@@ -88,6 +88,9 @@ NETWORK_GBIT = 10.0
 """Default for the network of a host, in Gbit/s: 10-Gbit Ethernet (IEEE 802.3ae), as in an AWS
 p3.8xlarge with four V100 (aws.amazon.com/ec2/instance-types/p3)."""
 
+_DEVICES = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
+
+
 _CLUSTER = re.compile(r"(?:(\d+)\s*[x×*]\s*)??(\d+)(?:\s*[x×*]\s*([a-z][\w-]*))?", re.IGNORECASE)
 
 
@@ -107,11 +110,21 @@ def parse_cluster(text: str, setting: str = "--devices") -> Cluster:
     Raises:
         SettingError: the text is none; ``setting`` names it.
     """
-    found = _parsed(text)
-    if found is None:
-        form = "NUMBER, NUMBERxDEVICE or HOSTSxNUMBERxDEVICE, such as 8x8xH100-80GB"
-        raise _not_valid(text, setting, form)
-    return found
+    match = _CLUSTER.fullmatch(text.strip())
+    by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
+    name = (match[3] or "").lower() if match else ""
+    single = by_name.get(text.strip().lower())
+    if single is not None:
+        return Cluster(1, 1, single)
+    if not match or not int(match[1] or 1) or not int(match[2]) or (name and name not in by_name):
+        raise SettingError(
+            setting,
+            repr(text),
+            "is not valid",
+            "NUMBER, NUMBERxDEVICE or HOSTSxNUMBERxDEVICE, such as 8x8xH100-80GB; the devices are "
+            f"{', '.join(ACCELERATORS)}",
+        )
+    return Cluster(int(match[1] or 1), int(match[2]), by_name.get(name))
 
 
 def parse(text: str, setting: str = "--devices") -> tuple[int, Accelerator]:
@@ -120,26 +133,14 @@ def parse(text: str, setting: str = "--devices") -> tuple[int, Accelerator]:
     Raises:
         SettingError: the text is none; ``setting`` names it.
     """
-    found = _parsed(text)
-    if found is None or found.accelerator is None or found.hosts > 1:
-        raise _not_valid(text, setting, "NUMBERxDEVICE, such as 4xA100-40GB")
-    return found.devices, found.accelerator
-
-
-def _parsed(text: str) -> Cluster | None:
+    match = _DEVICES.fullmatch(text.strip())
+    count = int(match[1] or 1) if match else 0
     by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
-    single = by_name.get(text.strip().lower())
-    if single is not None:
-        return Cluster(1, 1, single)
-    match = _CLUSTER.fullmatch(text.strip())
-    if match is None:
-        return None
-    hosts, devices, name = int(match[1] or 1), int(match[2]), (match[3] or "").lower()
-    if not hosts or not devices or (name and name not in by_name):
-        return None
-    return Cluster(hosts, devices, by_name.get(name))
-
-
-def _not_valid(text: str, setting: str, form: str) -> SettingError:
-    use = f"{form}; the devices are {', '.join(ACCELERATORS)}"
-    return SettingError(setting, repr(text), "is not valid", use)
+    if not match or not count or match[2].lower() not in by_name:
+        raise SettingError(
+            setting,
+            repr(text),
+            "is not valid",
+            f"NUMBERxDEVICE, such as 4xA100-40GB; the devices are {', '.join(ACCELERATORS)}",
+        )
+    return count, by_name[match[2].lower()]

@@ -99,13 +99,48 @@ def all_reduce_seconds(size: float, count: int, link: Link) -> float:
     return reduce_scatter_seconds(size, count, link) + all_gather_seconds(size, count, link)
 
 
+def hierarchical_all_reduce_seconds(
+    size: float, devices: int, hosts: int, links: Links, groups: int = 1
+) -> float:
+    """Seconds in which ``devices`` of each of ``hosts`` sum ``size`` bytes.
+
+    Inside each host, a reduce-scatter comes first and an all-gather last. Between, each device
+    sums its part with those of the other hosts; the devices share the network of their host.
+
+    Args:
+        groups: of devices, such as the shards of a stage, which do the same at once and share the
+            network.
+    """
+    return (
+        reduce_scatter_seconds(size, devices, links.inside)
+        + all_reduce_seconds(size / devices, hosts, links.between(1 / (devices * groups)))
+        + all_gather_seconds(size, devices, links.inside)
+    )
+
+
+def shards_seconds(size: float, shards: int, link: Link, *, ring: bool) -> float:
+    """Seconds of a pass in which the shards of a stage exchange activations.
+
+    Args:
+        size: ``StageCost.shard_bytes`` of the examples of a microbatch: inputs and outputs.
+        ring: whether the shards sum their outputs in an all-reduce (Shoeybi et al. 2019,
+            "Megatron-LM: Training multi-billion parameter language models using model parallelism",
+            section 3), so that each has inputs and outputs. If not, the first shard sends its
+            inputs to each other shard, and receives their outputs.
+    """
+    if ring:
+        return all_reduce_seconds(size / 2, shards, link)
+    return 2 * (shards - 1) * copy_seconds(size / 2, link)
+
+
 def exchange_seconds(
     parallel: ParallelSettings,
     gradients: Sequence[float],
     weights: float,
     links: Links,
+    hidden: float = 0.0,
 ) -> float:
-    """Seconds of a step after its last backward pass, with which they do not overlap.
+    """Seconds of a step after its last backward pass.
 
     A ring passes through links inside hosts and between them; the slower ones set its pace.
 
@@ -114,6 +149,8 @@ def exchange_seconds(
         gradients: bytes of each stage's gradients.
         weights: bytes of all variables.
         links: of the hosts.
+        hidden: seconds of the last backward pass that overlap with the exchange. 0: no overlap, as
+            in all strategies of this package.
     """
     traffic = parallel.found.traffic(parallel, gradients, weights)
     inside = traffic.devices / links.devices
@@ -123,7 +160,7 @@ def exchange_seconds(
         inside += messages * links.device_latency
     if traffic.hosts:
         between += messages * links.host_latency
-    return max(inside, between)
+    return max(inside, between) - min(max(inside, between), hidden)
 
 
 def is_known(parallel: ParallelSettings, links: Links) -> bool:

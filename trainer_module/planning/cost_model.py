@@ -10,26 +10,25 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.costs import StageCost
+from stagecraft.trainer_module.models.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.pipeline_parallel import schedule
 from stagecraft.trainer_module.pipeline_parallel.partition import Balance, balance
 from stagecraft.trainer_module.planning import collective_costs, device_times
 from stagecraft.trainer_module.planning.collective_costs import Links
-from stagecraft.trainer_module.planning.device_times import TimesAt
 from stagecraft.trainer_module.planning.plan import (
     LEAST_WHOLE,
     StagePlan,
     TiedWeight,
     WholeLayer,
 )
-from stagecraft.trainer_module.planning.range_costs import Durations, Sums, segments
+from stagecraft.trainer_module.planning.range_costs import Durations, Sums, first_trained, segments
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 _OF_SEGMENT = 1.7
@@ -48,16 +47,22 @@ class CostModel:
     def __init__(
         self,
         pieces: Sequence[StageCost],
-        times_at: TimesAt,
+        times: Sequence[Times],
         settings: TrainingSettings,
         links: Links,
         memory: float,
+        times_at: Callable[[float, int], Sequence[Times]] | None = None,
         update_rate: float = math.inf,
     ):
         """Prepares predictions.
 
         Args:
-            times_at: of the pieces. The times in a microbatch of the whole batch decide the cuts.
+            times: of the pieces in a microbatch of the whole batch; they recompute activations if
+                the settings do. They decide the cuts.
+            times_at: the times in a microbatch of so many examples on the first of so many shards,
+                without recomputation and copies; more examples never take longer for each, and a
+                shard takes at least its part of the whole. None: ``times`` for any number, divided
+                among the shards.
             update_rate: bytes that an update of weights reads and writes by the unit of the times;
                 infinite: not known, and updates take no time.
         """
@@ -65,10 +70,15 @@ class CostModel:
         self.pieces, self.links, self.memory = pieces, links, memory
         self.degrees = Degrees.of(settings.parallel)
         """Degrees of the settings."""
+        remat, first = settings.parallel.remat, first_trained(pieces)
+        self._times = [
+            Times(each.forward, each.backward - remat * each.forward if index >= first else 0.0)
+            for index, each in enumerate(times)
+        ]
         self._batch_size = settings.train.batch_size
         self._times_at, self._update_rate = times_at, update_rate
         self._sums: dict[int, Sums] = {}
-        self._durations: dict[tuple[int, float], Durations] = {}
+        self._durations: dict[tuple[int, float | None], Durations] = {}
         self._balances: dict[tuple[int, bool], Balance] = {}
         self._balanced: dict[tuple[int, bool, int], list[int] | None] = {}
         """(Shards, remat, parts) -> the best cuts for unlimited memory."""
@@ -79,8 +89,10 @@ class CostModel:
 
     def copy(self) -> CostModel:
         """The same pieces, without any prediction in caches."""
-        more = self.settings, self.links, self.memory, self._update_rate
-        return CostModel(self.pieces, self._times_at, *more)
+        again = self.settings.parallel.remat
+        times = [Times(f, b + again * f if b else b) for f, b in self._times]
+        rates = self._times_at, self._update_rate
+        return CostModel(self.pieces, times, self.settings, self.links, self.memory, *rates)
 
     def sums(self, shards: int) -> Sums:
         """The costs of ranges of pieces, without times."""
@@ -90,11 +102,15 @@ class CostModel:
 
     def durations(self, shards: int, rows: float | None = None) -> Durations:
         """The times of ranges of pieces in a microbatch of ``rows``; None: of the whole batch."""
-        key = shards, rows or self._batch_size
+        key = shards, rows if self._times_at else None
         if key not in self._durations:
+            times, divided = self._times, False
+            if self._times_at is not None and (shards > 1 or rows is not None):
+                times, divided = list(self._times_at(rows or self._batch_size, shards)), True
             link = min(self.links.devices, self.links.shards)
-            times = self._times_at(key[1], shards)
-            self._durations[key] = Durations(self.pieces, times, shards=shards, link=link)
+            self._durations[key] = Durations(
+                self.pieces, times, shards=shards, link=link, divided=divided
+            )
         return self._durations[key]
 
     def rows(self, degrees: Degrees) -> float:
@@ -279,17 +295,14 @@ class CostModel:
 
     def exchange(self, degrees: Degrees, starts: Sequence[int]) -> Exchange:
         """The time after the passes of a step."""
-        gradients, inside = self._gradients(degrees, starts), self.links.inside
+        sums, stages = self.sums(degrees.shards), degrees.stages
+        of_parts = self._width * sums.parameters(*self._bounds(starts), trained=True, held=True)
+        gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
+        inside = self.links.inside
         tied = sum(
             collective_costs.copy_seconds(weight.bytes, inside) for weight in self.tied(starts)
         )
         return Exchange(self.all_reduce(degrees, gradients), tied, self.update(degrees, gradients))
-
-    def _gradients(self, degrees: Degrees, starts: Sequence[int]) -> list[float]:
-        """Bytes of the gradients of each stage."""
-        sums, stages = self.sums(degrees.shards), degrees.stages
-        of_parts = self._width * sums.parameters(*self._bounds(starts), trained=True, held=True)
-        return [float(of_parts[device::stages].sum()) for device in range(stages)]
 
     def all_reduce(self, degrees: Degrees, gradients: Sequence[float]) -> float:
         """The time of the all-reduce of these bytes of each stage."""
@@ -328,11 +341,12 @@ class CostModel:
         back = np.insert(out[:-1] * (ends[:-1] > sums.first), 0, 0.0)
         trained = ends > sums.first
         shards = sums.shard_bytes(begins, ends) * (1 + trained * (1 + degrees.remat))
+        of_parts = self._width * sums.parameters(begins, ends, trained=True, held=True)
+        gradients = [float(of_parts[device::stages].sum()) for device in range(stages)]
         activations = examples * (out + back + shards)
         of_stages = max(float(activations[device::stages].sum()) for device in range(stages))
         used = strategy.find(degrees.strategy)
-        gradients, weights = self._gradients(degrees, starts), self._weights(degrees.shards)
-        sent = used.traffic(self._parallel(degrees), gradients, weights)
+        sent = used.traffic(self._parallel(degrees), gradients, self._weights(degrees.shards))
         return of_stages + max(sent.devices, sent.hosts)
 
     def _weights(self, shards: int) -> float:

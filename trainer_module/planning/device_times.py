@@ -1,7 +1,4 @@
-"""Times of the pieces of a model, without recomputation, from one of three sources.
-
-Each source is a function :data:`TimesAt`: numbers of operations, an accelerator's published rates,
-or measurements on a device.
+"""Times of a piece on a device, from published rates or from measurements.
 
 Predicts the seconds of measured pieces in microbatches of other sizes.
 
@@ -34,18 +31,12 @@ bytes in place of 28. So the time is the same here with and without.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.trainer_module.models.costs import Operation, StageCost, Times
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.range_costs import backward, first_share, is_divided
-
-TimesAt = Callable[[float, int], Sequence[Times]]
-"""The times of one example on the first shard of each piece, forward and backward, in a microbatch
-of so many examples, with so many shards of each stage. They include neither recomputation nor
-copies. More examples never take longer for each, and a shard takes at least its part of the whole.
-"""
+from stagecraft.trainer_module.planning.range_costs import backward
 
 WINOGRAD = 2.25
 """Factor by which ``F(2 x 2, 3 x 3)`` reduces the multiplications of a 3 x 3 convolution (Lavin and
@@ -100,7 +91,7 @@ def divide(cost: StageCost, shards: int) -> StageCost:
     operations, of the bytes of activations, and of the parameters. No operation becomes smaller
     than a part of ``shards``.
     """
-    if not is_divided(cost, shards):
+    if shards == 1 or (cost.most_shards is not None and shards > cost.most_shards):
         return cost
     rest = 1 - 1 / shards
     if any(each.split for each in cost.operations):
@@ -140,22 +131,8 @@ def _share(part: float, whole: float) -> float:
     return min(part / whole, 1.0) if whole else 0.0
 
 
-class OperationCounts:
-    """Numbers of floating-point operations as times, for any number of examples: no seconds."""
-
-    def __init__(self, pieces: Sequence[StageCost]):
-        self._pieces, self._factors = pieces, backward(pieces, remat=False)
-
-    def __call__(self, examples: float, count: int) -> list[Times]:
-        """See :data:`TimesAt`."""
-        return [
-            Times(*(own * piece.flops * first_share(piece, count) for own in (1.0, factor)))
-            for piece, factor in zip(self._pieces, self._factors, strict=True)
-        ]
-
-
 class PieceTimes:
-    """Times by the roofline model.
+    """Times of the pieces of a model, without recomputation.
 
     Shards first divide the costs of a piece, and then the roofline model times them: the fixed time
     of an operation stays whole. So a shard takes at least a part of ``shards`` of the whole piece.
@@ -183,7 +160,14 @@ class PieceTimes:
         self._divided: dict[int, list[StageCost]] = {}
 
     def __call__(self, examples: float, count: int) -> list[Times]:
-        """See :data:`TimesAt`."""
+        """Seconds of one example on the first shard of each piece, forward and backward.
+
+        Copies between shards are not included.
+
+        Args:
+            examples: of a microbatch.
+            count: shards of each stage.
+        """
         if count not in self._divided:
             self._divided[count] = [divide(cost, count) for cost, _ in self._different]
         found = [
@@ -209,38 +193,36 @@ class Measured(NamedTuple):
 
 
 class MeasuredTimes:
-    """Times from measurements. Shards divide the time of the examples, not the fixed time."""
+    """Times of the pieces of a model, without recomputation."""
 
-    def __init__(
-        self,
-        pieces: Sequence[StageCost],
-        many: Measured,
-        few: Measured | None = None,
-        *,
-        remat: bool,
-    ):
+    def __init__(self, pieces: Sequence[StageCost], few: Measured, many: Measured, *, remat: bool):
         """Finds the fixed times and those of an example.
 
         Args:
-            few: with fewer examples than ``many``; None: the fixed times are 0.
+            few: with fewer examples than ``many``.
             remat: whether the measured backward passes recompute activations.
         """
         self._pieces, self._examples = pieces, many.examples
         self._large = [_without(times, remat) for times in many.times]
-        self._fixed = [Times(0.0, 0.0)] * len(pieces)
-        if few is not None:
-            pairs = zip((_without(times, remat) for times in few.times), self._large, strict=True)
-            sizes = few.examples, many.examples
-            self._fixed = [
-                Times(*(_fixed(*both, *sizes) for both in zip(*pair, strict=True)))
-                for pair in pairs
-            ]
+        pairs = zip((_without(times, remat) for times in few.times), self._large, strict=True)
+        self._fixed = [
+            Times(*(_fixed(*both, few.examples, many.examples) for both in zip(*pair, strict=True)))
+            for pair in pairs
+        ]
 
     def __call__(self, examples: float, count: int) -> list[Times]:
-        """See :data:`TimesAt`."""
+        """Seconds of one example on the first shard of each piece, forward and backward.
+
+        Copies between shards are not included. Shards divide the time of the examples, not the
+        fixed time.
+
+        Args:
+            examples: of a microbatch.
+            count: shards of each stage.
+        """
         found = []
         for piece, large, fixed in zip(self._pieces, self._large, self._fixed, strict=True):
-            own = first_share(piece, count)
+            own = divide(piece, count).flops / piece.flops if piece.flops else 1.0
             found.append(
                 Times(
                     *(

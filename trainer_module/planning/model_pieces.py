@@ -28,13 +28,8 @@ from stagecraft.trainer_module.planning import (
     measure,
 )
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.device_times import (
-    Measured,
-    MeasuredTimes,
-    OperationCounts,
-    PieceTimes,
-    TimesAt,
-)
+from stagecraft.trainer_module.planning.device_times import Measured, MeasuredTimes, PieceTimes
+from stagecraft.trainer_module.planning.range_costs import backward
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.tensor_parallel.costs import with_shards
 
@@ -105,35 +100,47 @@ def prepare(
             break
     stage_costs = costs.stage_costs(pieces, model_graph.sized(model))
     stage_costs = _with_shards(stage_costs, pieces, model, parallel.shards, for_search=for_search)
-    measured: list[Measured] = []
-    if parallel.costs == "measured" and accelerator is None:
-        measured = _measured(
+    factors = backward(stage_costs, remat=parallel.remat)
+    small: Measured | None = None
+    unit, links = "flops", collective_costs.Links(shards=1 / _OPERATIONS_PER_BYTE)
+    if accelerator:
+        unit, links = "peak", collective_costs.links(accelerator.link_gb_per_second, network_gbit)
+        times = [
+            device_times.times(
+                cost, accelerator, parallel.precision, factor, settings.train.batch_size
+            )
+            for cost, factor in zip(stage_costs, factors, strict=True)
+        ]
+    elif parallel.costs == "measured":
+        unit, links = "measured", collective_costs.links(None, network_gbit)
+        links = links._replace(shards=_BYTES_PER_SECOND)
+        small, times = _measured(
             pieces, stage_costs, settings, device, for_search=for_search, on_progress=on_progress
         )
+    else:
+        times = [
+            Times(cost.flops, factor * cost.flops)
+            for cost, factor in zip(stage_costs, factors, strict=True)
+        ]
     memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
     if accelerator and not parallel.memory_mb:
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
     starts = [names.index(name) + 1 for name in chosen] if named else None
     if for_search:
         kept = kept_cuts(stage_costs, starts or ())
-        measured = [each._replace(times=merged_times(each.times, kept)) for each in measured]
-        stage_costs = merged(stage_costs, kept)
+        if small:
+            small = small._replace(times=merged(stage_costs, small.times, kept)[1])
+        stage_costs, times = merged(stage_costs, times, kept)
         starts = starts and [kept.index(start) + 1 for start in starts]
         names = [names[start - 1] for start in kept]
-    times_at: TimesAt
-    rate = math.inf
+    times_at: PieceTimes | MeasuredTimes | None = None
+    if small:
+        large = Measured(_examples(settings), times)
+        times_at = MeasuredTimes(stage_costs, small, large, remat=parallel.remat)
     if accelerator:
-        unit, links = "peak", collective_costs.links(accelerator.link_gb_per_second, network_gbit)
-        rate = device_times.bytes_per_second(accelerator)
         times_at = PieceTimes(stage_costs, accelerator, parallel.precision)
-    elif measured:
-        unit, links = "measured", collective_costs.links(None, network_gbit)
-        links = links._replace(shards=_BYTES_PER_SECOND)
-        times_at = MeasuredTimes(stage_costs, *measured, remat=parallel.remat)
-    else:
-        unit, links = "flops", collective_costs.Links(shards=1 / _OPERATIONS_PER_BYTE)
-        times_at = OperationCounts(stage_costs)
-    planned = cost_model.CostModel(stage_costs, times_at, settings, links, memory, rate)
+    rate = device_times.bytes_per_second(accelerator) if accelerator else math.inf
+    planned = cost_model.CostModel(stage_costs, times, settings, links, memory, times_at, rate)
     return ModelPieces(names, starts, planned, unit, source)
 
 
@@ -145,9 +152,9 @@ def _measured(
     *,
     for_search: bool,
     on_progress: Callable[[int, int], None],
-) -> list[Measured]:
+) -> tuple[Measured | None, list[Times]]:
     """Measured times, for a search those of few examples as well."""
-    sizes = [settings.train.batch_size // settings.parallel.parts]
+    sizes = [_examples(settings)]
     if for_search and sizes[0] > 1:
         sizes.append(max(1, sizes[0] // _SMALL_PARTS))
     measured = []
@@ -166,7 +173,12 @@ def _measured(
             on_progress=progress,
         )
         measured.append(Measured(size, times))
-    return measured
+    return (measured[1] if len(measured) > 1 else None), list(measured[0].times)
+
+
+def _examples(settings: TrainingSettings) -> int:
+    """Of a microbatch that is measured."""
+    return settings.train.batch_size // settings.parallel.parts
 
 
 def _with_shards(
@@ -220,17 +232,16 @@ def kept_cuts(pieces: Sequence[StageCost], named: Sequence[int] = ()) -> list[in
     return sorted({*cuts, *named})
 
 
-def merged(pieces: Sequence[StageCost], cuts: Sequence[int]) -> list[StageCost]:
+def merged(
+    pieces: Sequence[StageCost], times: Sequence[Times], cuts: Sequence[int]
+) -> tuple[list[StageCost], list[Times]]:
     """The pieces between some of the cuts."""
-    return [_one(pieces[a:b]) for a, b in itertools.pairwise([0, *cuts, len(pieces)])]
-
-
-def merged_times(times: Sequence[Times], cuts: Sequence[int]) -> list[Times]:
-    """The times of the pieces between some of the cuts."""
-    return [
+    bounds = list(itertools.pairwise([0, *cuts, len(pieces)]))
+    merged_times = [
         Times(sum(each.forward for each in times[a:b]), sum(each.backward for each in times[a:b]))
-        for a, b in itertools.pairwise([0, *cuts, len(times)])
+        for a, b in bounds
     ]
+    return [_one(pieces[a:b]) for a, b in bounds], merged_times
 
 
 def _one(pieces: Sequence[StageCost]) -> StageCost:

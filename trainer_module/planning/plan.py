@@ -11,13 +11,12 @@ from stagecraft.trainer_module.parallel import strategy
 _WIDEST = 100
 _MOST_NAMED = 3
 
-TIMES = {
+_TIMES = {
     "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
     "use --measure or --devices for seconds",
     "peak": "from published rates, and the share of them that published trainings reach",
     "measured": "measured on this machine, each kind of layer by itself",
 }
-"""What the times of a prediction are, by their origin."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,7 +244,7 @@ def _diagram(plan: Plan) -> str:
 def _figures(plan: Plan) -> str:
     stages, microbatches = plan.stage_count, plan.microbatches
     used = strategy.find(plan.strategy)
-    lines = [f"times         {TIMES[plan.times]}"]
+    lines = [f"times         {_TIMES[plan.times]}"]
     if plan.step_seconds is not None:
         rate = plan.batch_size / plan.step_seconds
         if not used.in_step:  # each step is one worker's

@@ -53,6 +53,7 @@ def make_plan(
     Raises:
         UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
+    settings = settings.definite
     ready = model_pieces.prepare(
         model,
         settings,

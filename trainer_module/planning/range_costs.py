@@ -37,39 +37,40 @@ def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
     return factors
 
 
-def is_divided(piece: StageCost, shards: int) -> bool:
-    """Whether so many shards divide layers of a piece."""
-    return shards > 1 and (piece.most_shards is None or shards <= piece.most_shards)
-
-
-def first_share(piece: StageCost, shards: int) -> float:
-    """The part of the operations of a piece that the first shard computes."""
-    if not piece.flops or not is_divided(piece, shards):
-        return 1.0
-    split = piece.split_flops / piece.flops
-    return 1 - split + split / shards
-
-
 class Durations:
     """Times of ranges of pieces, for one example and a number of shards; as :class:`Sums`."""
 
     def __init__(
-        self, pieces: Sequence[StageCost], times: Sequence[Times], *, shards: int, link: float
+        self,
+        pieces: Sequence[StageCost],
+        times: Sequence[Times],
+        *,
+        shards: int,
+        link: float,
+        divided: bool = False,
     ):
         """Adds up the times.
 
         Args:
-            times: of the first shard of each piece, without recomputation and copies.
+            times: of whole pieces, without recomputation.
             shards: devices of each stage.
             link: bytes between two of them by the unit of the times.
+            divided: whether the times are those of the first shard, not of whole pieces.
         """
+        pieces = [_divided(piece, shards) for piece in pieces]
         first = first_trained(pieces)
+        shares = [piece.split_flops / piece.flops if piece.flops else 0.0 for piece in pieces]
+        if divided:
+            shares = [0.0] * len(pieces)
         # The first shard sends inputs to each other shard, and then receives their outputs.
-        sent = [(shards - 1) * _divided(piece, shards).shard_bytes for piece in pieces]
-        forward = [each.forward + size / link for each, size in zip(times, sent, strict=True)]
+        sent = [(shards - 1) * piece.shard_bytes for piece in pieces]
+        forward = [
+            each.forward * (1 - share + share / shards) + size / link
+            for each, share, size in zip(times, shares, sent, strict=True)
+        ]
         backward = [
-            each.backward + size / link if index >= first else 0.0
-            for index, (each, size) in enumerate(zip(times, sent, strict=True))
+            each.backward * (1 - share + share / shards) + size / link if index >= first else 0.0
+            for index, (each, share, size) in enumerate(zip(times, shares, sent, strict=True))
         ]
         again = [each if index >= first else 0.0 for index, each in enumerate(forward)]
         self.pieces = {False: (forward, backward), True: (forward, _added(backward, again))}
@@ -182,7 +183,7 @@ class Sums:
 
 def _divided(piece: StageCost, shards: int) -> StageCost:
     """The piece; without divided layers if there are too many shards for them."""
-    if shards == 1 or is_divided(piece, shards):
+    if shards == 1 or piece.most_shards is None or shards <= piece.most_shards:
         return piece
     whole: dict[str, Any] = {name: 0 for name in vars(piece) if name.startswith("split_")}
     return dataclasses.replace(piece, **whole, shard_bytes=0)

@@ -89,9 +89,8 @@ class Step:
         """
         part = device_times.divide(cost, self.shards)
         times = device_times.times(part, self.accelerator, self.precision, BACKWARD, self.examples)
-        # Shards sum their outputs in an all-reduce (Shoeybi et al. 2019, section 3).
-        exchanged = collective_costs.all_reduce_seconds(
-            self.examples * cost.shard_bytes / 2, self.shards, self.links.inside
+        exchanged = collective_costs.shards_seconds(
+            self.examples * cost.shard_bytes, self.shards, self.links.inside, ring=True
         )
         forward = self.examples * times.forward + exchanged
         backward = self.examples * times.backward + exchanged
@@ -127,7 +126,7 @@ class Step:
         if self.replicas == 1:
             return 0.0
         inside = min(max(self.host_devices // (self.shards * self.stages), 1), self.replicas)
-        return hierarchical_all_reduce_seconds(
+        return collective_costs.hierarchical_all_reduce_seconds(
             self.gradient_bytes * self._trainable(bounds),
             inside,
             self.replicas // inside,
@@ -175,24 +174,3 @@ def device_bytes(step: Step, examples: float, share: float = 1.0) -> float:
         found.append((weights + examples * kept, examples * activations))
     devices = [found[device :: step.stages] for device in range(step.stages)]
     return max(sum(kept for kept, _ in parts) + max(most for _, most in parts) for parts in devices)
-
-
-def hierarchical_all_reduce_seconds(
-    size: float, devices: int, hosts: int, links: Links, groups: int = 1
-) -> float:
-    """Seconds in which ``devices`` of each of ``hosts`` sum ``size`` bytes.
-
-    Inside each host, a reduce-scatter comes first and an all-gather last. Between, each device
-    sums its part with those of the other hosts; the devices share the network of their host.
-
-    Args:
-        groups: of devices, such as the shards of a stage, which do the same at once and share the
-            network.
-    """
-    return (
-        collective_costs.reduce_scatter_seconds(size, devices, links.inside)
-        + collective_costs.all_reduce_seconds(
-            size / devices, hosts, links.between(1 / (devices * groups))
-        )
-        + collective_costs.all_gather_seconds(size, devices, links.inside)
-    )

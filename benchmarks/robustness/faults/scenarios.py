@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -226,6 +227,14 @@ _scenario("served-worker-killed", "SIGKILL of a parameter server's worker: the o
 )
 
 
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; a zombie has."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 @_scenario("launcher-killed", "SIGKILL of the launcher: no process stays")
 def _launcher_killed(drill: Drill, name: str) -> Result:
     training = drill.training(name)
@@ -239,10 +248,12 @@ def _launcher_killed(drill: Drill, name: str) -> Result:
     finally:
         launcher.kill()
         launcher.wait()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    while (alive := [*filter(_runs, children)]) and time.time() < started + 10:
+        time.sleep(0.1)
     seconds = time.time() - started
     for orphan in alive:
-        orphan.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            orphan.kill()
     again = drill.training(name).run()
     equal = not again.error and again.weights() == drill.undisturbed()
     return Result(

@@ -36,7 +36,7 @@ INFERRING = (
     metavar="FILE",
     help="The file to write. The command does not replace an existing file.",
 )
-def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path) -> None:
+def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path) -> int:
     """Infer a schema from the train split, as a file to edit for data.schema_file.
 
     The command reads the data with data.example_gen, computes statistics, and runs TFX's SchemaGen.
@@ -47,7 +47,8 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
     stagecraft schema --config houses.yaml
     stagecraft run --config houses.yaml --set data.schema_file=schema.pbtxt
 
-    Exit code: 0; 1 if the data cannot be read, or the file exists or cannot be written.
+    Exit code: 0; 1 if the data cannot be read, or the file exists or cannot be written; 130 after
+    Ctrl-C.
     """
     from stagecraft.pipeline.checks import early_checks  # --help needs none of it
     from stagecraft.pipeline.cli.terminal.run_view import RunState, run_view
@@ -76,7 +77,8 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         with open_log(root) as log, run_view(state, stderr=True) as on_event:
             outcome = supervise(spec, log, on_event)
         if outcome.status == "interrupted":
-            raise KeyboardInterrupt
+            console.error("interrupted: no schema")
+            return 128 + outcome.signal
         if outcome.status != "ok":
             cause = state.nodes[state.failed].cause if state.failed else outcome.cause
             raise UserError(f"{state.failed or outcome.status}: {cause or 'no schema'}")
@@ -86,3 +88,4 @@ def schema(config: str, overrides: tuple[str, ...], data: str | None, output: pa
         except OSError as error:
             raise layout.OutputError(output, error) from error
     console.fields([("schema", str(output))], stderr=False)
+    return 0

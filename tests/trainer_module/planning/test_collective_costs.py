@@ -37,6 +37,39 @@ def test_one_device_sends_nothing():
     assert collective_costs.reduce_scatter_seconds(800.0, 1, LINK) == 0
     assert collective_costs.all_gather_seconds(800.0, 1, LINK) == 0
     assert collective_costs.all_reduce_seconds(800.0, 1, LINK) == 0
+    assert collective_costs.hierarchical_all_reduce_seconds(800.0, 1, 1, LINKS) == 0
+    for ring in (True, False):
+        assert collective_costs.shards_seconds(800.0, 1, LINK, ring=ring) == 0
+
+
+def test_an_all_reduce_over_hosts():
+    # In each of 3 hosts, 4 devices keep 200 bytes each; all 4 send over the network at once.
+    inside = 2 * 3 * (0.5 + 200 / 100)
+    between = 2 * 2 * (2.0 + 200 / 3 / (10 / 4))
+    found = collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS)
+    assert found == pytest.approx(inside + between)
+
+
+def test_groups_share_the_network_and_not_the_links_inside():
+    one, two = (
+        collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 3, LINKS, groups)
+        for groups in (1, 2)
+    )
+    assert two - one == pytest.approx(2 * 2 * 200 / 3 / (10 / 4))
+
+
+def test_one_host_or_one_device_in_each_is_a_plain_ring():
+    alone = collective_costs.hierarchical_all_reduce_seconds(800.0, 4, 1, LINKS)
+    assert alone == collective_costs.all_reduce_seconds(800.0, 4, LINKS.inside)
+    spread = collective_costs.hierarchical_all_reduce_seconds(800.0, 1, 4, LINKS)
+    assert spread == collective_costs.all_reduce_seconds(800.0, 4, LINKS.between())
+
+
+def test_between_hosts_it_takes_longer_than_inside():
+    inside = collective_costs.hierarchical_all_reduce_seconds(800.0, 8, 1, LINKS)
+    for devices, hosts in ((4, 2), (2, 4), (1, 8)):
+        spread = collective_costs.hierarchical_all_reduce_seconds(800.0, devices, hosts, LINKS)
+        assert spread > inside
 
 
 def test_more_devices_bytes_and_latency_never_take_less():
@@ -48,6 +81,26 @@ def test_more_devices_bytes_and_latency_never_take_less():
     assert seconds(size=801.0) > seconds()
     assert seconds(link=Link(99.0, 0.5)) > seconds()
     assert seconds(link=Link(100.0, 0.6)) > seconds()
+
+
+def test_shards_sum_in_a_ring_or_through_the_first():
+    """800 bytes of inputs, as many of outputs."""
+    assert collective_costs.shards_seconds(1600.0, 4, LINK, ring=True) == pytest.approx(
+        2 * 3 * (0.5 + 200 / 100)
+    )
+    assert collective_costs.shards_seconds(1600.0, 4, LINK, ring=False) == pytest.approx(
+        2 * 3 * (0.5 + 800 / 100)
+    )
+
+
+def test_an_exchange_hides_behind_the_backward_pass_as_far_as_that_lasts():
+    parallel = ParallelSettings(strategy="mirrored", replicas=2)
+    links = Links(devices=100.0)
+
+    def seconds(hidden: float) -> float:
+        return collective_costs.exchange_seconds(parallel, [800.0], 800.0, links, hidden)
+
+    assert (seconds(0.0), seconds(3.0), seconds(8.0), seconds(9.0)) == (8.0, 5.0, 0.0, 0.0)
 
 
 def test_latencies_of_the_exchange():

@@ -9,7 +9,6 @@ import random_costs
 
 from stagecraft.trainer_module.models.costs import Operation, StageCost, Tied, Times
 from stagecraft.trainer_module.planning import model_pieces
-from stagecraft.trainer_module.planning.model_pieces import merged, merged_times
 from stagecraft.trainer_module.planning.range_costs import Sums
 
 MANY = 4 * model_pieces.ENOUGH
@@ -75,12 +74,19 @@ SUMS = (
 )
 
 
+def merged(pieces: list[StageCost], cuts: list[int]) -> list[StageCost]:
+    times = [Times(each.flops, 2 * each.flops) for each in pieces]
+    return model_pieces.merged(pieces, times, cuts)[0]
+
+
 @pytest.mark.parametrize("cuts", [[], [1], [4], [2, 3], [1, 2, 3, 4]])
 def test_costs_add_up(cuts):
     pieces = random_costs.pieces(3, 5, frozen=2)
     times = [Times(number, 10 * number) for number in range(5)]
-    found = merged(pieces, cuts), merged_times(times, cuts)
-    for (begin, end), one, both in zip(itertools.pairwise([0, *cuts, 5]), *found, strict=True):
+    found, of_found = model_pieces.merged(pieces, times, cuts)
+    for (begin, end), one, both in zip(
+        itertools.pairwise([0, *cuts, 5]), found, of_found, strict=True
+    ):
         parts = pieces[begin:end]
         for name in SUMS:
             assert getattr(one, name) == sum(getattr(part, name) for part in parts)

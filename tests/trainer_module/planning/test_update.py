@@ -9,7 +9,7 @@ from random_costs import pieces, work
 from stagecraft.trainer_module.planning import device_times
 from stagecraft.trainer_module.planning.accelerators import ACCELERATORS
 from stagecraft.trainer_module.planning.cost_model import Degrees
-from stagecraft.trainer_module.planning.device_times import OperationCounts, PieceTimes
+from stagecraft.trainer_module.planning.device_times import PieceTimes
 from stagecraft.trainer_module.planning.search import search
 
 A100 = ACCELERATORS["A100-40GB"]
@@ -73,10 +73,11 @@ def test_averages_and_slots_are_updated_too():
         changed = settings.model_copy(update={"train": settings.train.model_copy(update=train)})
         again = type(given)(
             given.pieces,
-            OperationCounts(given.pieces),
+            [],
             changed,
             given.links,
             math.inf,
+            None,
             device_times.bytes_per_second(A100),
         )
         return again.update(given.degrees, [4e9])

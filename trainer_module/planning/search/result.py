@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.common.text import columns, size
-from stagecraft.trainer_module.planning.plan import TIMES, time_text
+from stagecraft.trainer_module.planning.plan import time_text
 
-_TIMES = TIMES | {
-    "flops": "operations, without links: use --measure, or name the devices, for seconds"
+_TIMES = {
+    "flops": "operations, without links: use --measure, or name the devices, for seconds",
+    "peak": "from published rates, and the share of them that published trainings reach",
+    "measured": "measured on this machine, each kind of layer by itself",
 }
 
 _HEADS = ("", "workers", "replicas", "stages", "shards", "microbatches", "other settings")
