@@ -233,7 +233,7 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str, task: Task) -
         _log.warning(
             "%s has no usable %s, so the published model lacks steps, accuracy and speed. A custom "
             "run_fn can write this file with "
-            "stagecraft.trainer_module.training.record.write_for",
+            "stagecraft.components.record.write_for",
             folder,
             record.FILE_NAME,
         )
