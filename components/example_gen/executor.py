@@ -23,10 +23,10 @@ from tfx.types import artifact_utils
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.components.example_gen import driver, source, splits
+from stagecraft.components.example_gen.archives.progress import LoggedProgress
 from stagecraft.components.example_gen.content import (
     SKIPPED,
     Content,
-    LoggedProgress,
     Refused,
     Source,
 )

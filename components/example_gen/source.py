@@ -25,8 +25,9 @@ from stagecraft.components.example_gen import content, splits
 from stagecraft.components.example_gen.archives import archive, download, files, sample
 from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import PLANES, TEST, TRAIN
+from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.archives.records import BLOCK, Labels, Planes
-from stagecraft.components.example_gen.content import Content, Progress
+from stagecraft.components.example_gen.content import Content
 from stagecraft.schemas import features
 
 SAMPLE, DOWNLOAD = "sample", "download"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -11,9 +11,6 @@ from stagecraft.common import settings
 from stagecraft.common.errors import SettingError
 from stagecraft.common.settings import Settings
 from stagecraft.trainer_module import registries
-
-if TYPE_CHECKING:
-    from stagecraft.trainer_module.parallel.strategy import Strategy
 
 _STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
 
@@ -192,10 +189,9 @@ class ParallelSettings(Settings):
         return tuple(map(_device, _names("parallel.devices", value, "GPU:0,GPU:1"))) or "auto"
 
     @property
-    def found(self) -> Strategy:
-        """The strategy."""
-        found: Strategy = registries.STRATEGIES.get(self.strategy)
-        return found
+    def found(self) -> Any:
+        """The :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`."""
+        return registries.STRATEGIES.get(self.strategy)
 
     @property
     def cut_names(self) -> tuple[str, ...]:

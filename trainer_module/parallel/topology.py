@@ -10,14 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagecraft.common.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-if TYPE_CHECKING:
-    from stagecraft.trainer_module.parallel.strategy import Strategy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,10 +33,9 @@ class Topology:
     """This process's place among them; the chief is 0."""
 
     @property
-    def found(self) -> Strategy:
-        """The strategy."""
-        found: Strategy = registries.STRATEGIES.get(self.strategy)
-        return found
+    def found(self) -> Any:
+        """The :class:`~stagecraft.trainer_module.parallel.strategy.Strategy`."""
+        return registries.STRATEGIES.get(self.strategy)
 
     @property
     def replicas(self) -> int:

@@ -16,6 +16,7 @@ import requests
 import urllib3
 
 from stagecraft.common.errors import UserError
+from stagecraft.components.example_gen.archives.progress import LoggedProgress
 
 _LOG = logging.getLogger(__name__)
 
@@ -156,8 +157,6 @@ def _receive(url: str, part: pathlib.Path) -> None:
             if status == 206:
                 part.unlink()
                 raise EOFError("the server sent a wrong range")
-        from stagecraft.components.example_gen.content import LoggedProgress  # imports NumPy
-
         progress = LoggedProgress("download", "bytes")
         with open(part, "ab" if have else "wb") as file:
             for chunk in response.raw.stream(_CHUNK, decode_content=False):

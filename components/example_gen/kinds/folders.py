@@ -22,6 +22,7 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import visible
 from stagecraft.components.example_gen import content, source
 from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.kinds import image_files
 from stagecraft.components.example_gen.kinds.image_files import (
     FORMATS,
@@ -288,7 +289,7 @@ class Source(image_files.Source):
         """The classes, whose positions are the labels."""
         return json.dumps(listing(self.path).classes)
 
-    def content(self, folder: str, progress: content.Progress) -> content.Content:
+    def content(self, folder: str, progress: Progress) -> content.Content:
         """The files stay where they are."""
         found = listing(self.path)
         if found.others:

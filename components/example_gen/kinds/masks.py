@@ -16,6 +16,7 @@ from tfx.dsl.components.base import executor_spec
 from stagecraft.common.errors import SettingError
 from stagecraft.components.example_gen import component, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import sample
+from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.kinds import folders, image_files
 from stagecraft.components.example_gen.kinds.image_files import RefusedError, checked, opened, read
 from stagecraft.components.interface import parameters
@@ -35,7 +36,7 @@ class Source(image_files.Source):
         """Pictures and masks."""
         return [name for pair in folders.pairs(self.path) for name in (*pair.images, *pair.masks)]
 
-    def content(self, folder: str, progress: content.Progress) -> content.Content:
+    def content(self, folder: str, progress: Progress) -> content.Content:
         """The files stay where they are."""
         found = folders.pairs(self.path)
         return MaskedFiles(self.path, tuple(p.name for p in found), found, self.num_classes)
@@ -109,7 +110,7 @@ class Sample(content.Source):
         """SHA-256 of the sizes; the code is in the cache key anyway."""
         return hashlib.sha256(f"masks {self.train} {self.test}".encode()).hexdigest()
 
-    def content(self, folder: str, progress: content.Progress) -> content.Content:
+    def content(self, folder: str, progress: Progress) -> content.Content:
         """Stages the drawings."""
         return content.stage(self._examples(), folder, self.test)
 

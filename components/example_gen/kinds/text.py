@@ -18,6 +18,7 @@ from stagecraft.common.errors import SettingError, UserError
 from stagecraft.common.text import plain
 from stagecraft.components.example_gen import component, content, driver, executor, source, spans
 from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.interface import parameters
 from stagecraft.schemas import features
 
@@ -47,7 +48,7 @@ class Source(content.Source):
         with source.readable(self.path):
             return source.sha256_of(self.path, self.names)
 
-    def content(self, folder: str, progress: content.Progress) -> content.Content:
+    def content(self, folder: str, progress: Progress) -> content.Content:
         """Stages the windows."""
         lines = (f"{line}\n" for line in sentences())
         texts = map(self._read, self.names) if self.names else [lines]
