@@ -48,7 +48,7 @@ class Benchmark(NamedTuple):
         return (BINARY, *python) if python or "{binary}" in words else ()
 
     def missing(self, folder: pathlib.Path | None) -> str:
-        """What it lacks, and how to name it; empty: nothing.
+        """Says what the benchmark lacks, and how to name it; empty: nothing.
 
         Args:
             folder: with the archives; None: nobody named one.

@@ -144,7 +144,7 @@ class JobRunner(Runner):
             raise SettingError("beam.args", f"--{self.jar}", "does not exist", "an absolute path")
 
     def environment(self, given: Given) -> str:
-        """Where workers run: as said, or as Beam chooses."""
+        """The place of the workers: that of the arguments, or as Beam chooses."""
         if chosen := given.get("environment_type"):
             return str(chosen)
         master = given.get(self.master, "")

@@ -19,7 +19,7 @@ from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
-    """Which devices work together, and how."""
+    """The devices that work together, and their parts."""
 
     strategy: str
     devices: tuple[str, ...]
@@ -53,7 +53,7 @@ class Topology:
         return (self.worker, self.workers) if self.found.in_step else (0, 1)
 
     def device(self, replica: int, part: int, shard: int = 0) -> str:
-        """Where a part of the model of one of this worker's replicas lies, such as ``"GPU:1"``."""
+        """The device of a part of the model of a replica of this worker, such as ``"GPU:1"``."""
         stage = replica * self.stages + part % self.stages
         return self.devices[stage * self.shards + shard]
 

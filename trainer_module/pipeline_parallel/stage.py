@@ -50,7 +50,7 @@ class Held:
             else [places[id(variable)]]
             for variable in variables
         ]
-        """Of each variable, or of its slices, the places among the stage's values."""
+        """The places of each variable, or of its slices, among the stage's values."""
         self.indices = [place for places in self.places for place in places]
         """The places of the model's values among those of the stage."""
         self.of_shards = [getattr(entries[place], "shard", 0) for place in self.indices]
@@ -193,7 +193,7 @@ class Stage:
         self._stopped = (places, not passes_back) if places else _NOTHING_STOPPED
 
     def trained(self, values: Iterable[Any]) -> list[Any]:
-        """Those of the weights that are not frozen, of the values of ``variables``."""
+        """The values of the weights that are not frozen; ``values``: those of ``variables``."""
         return list(itertools.compress(values, self._is_trained))
 
     @property

@@ -73,7 +73,7 @@ class Busy(keras.layers.Dense):
         self.seconds, self.launch = seconds, launch
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """As a Dense."""
+        """Does what a Dense does."""
         device = here()
 
         @tf.custom_gradient
@@ -90,18 +90,18 @@ class Busy(keras.layers.Dense):
         return self.launch + self.seconds * len(rows)
 
     def get_config(self) -> dict[str, Any]:
-        """That of a Dense, and the times."""
+        """The configuration of a Dense, and the times."""
         return {**super().get_config(), "seconds": self.seconds, "launch": self.launch}
 
 
 class BusyRule(DenseRule):
-    """As for a Dense; a shard's part takes its share of the time, but for the launch."""
+    """Splits a Busy as a Dense; a shard takes its share of the time, but for the launch."""
 
     name = "busy"
     layers = ("emulated.devices:Busy",)
 
     def changes(self, layer: Any, way: Way, shard: int) -> Mapping[str, Any]:
-        """Those of a Dense, and the time of a part."""
+        """The changes of a Dense, and the time of a part."""
         sizes = way.splits["kernel"].sizes
         share = sizes[shard] / sum(sizes)
         return {**super().changes(layer, way, shard), "seconds": share * layer.seconds}

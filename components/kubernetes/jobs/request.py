@@ -56,7 +56,7 @@ class JobRequest:
     image: str
     command: tuple[str, ...]  # of each process; its environment tells the process its role
     processes: Mapping[str, int]
-    """How many of each role, in the order of ``trainer_module.parallel.cluster.jobs``."""
+    """Number of processes of each role, in the order of ``parallel.cluster.jobs``."""
     serves: frozenset[str] = frozenset()
     """The roles that never end by themselves (parameter_server's workers and ps)."""
     max_restarts: int = 3  # of a lost process

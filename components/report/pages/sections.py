@@ -160,7 +160,7 @@ _FREQUENT = 10
 
 
 def confusions(report: ReportData) -> Content | None:
-    """Which classes a classifier of a table takes for which.
+    """Shows which classes a classifier of a table takes for which.
 
     Made of ``actual`` and ``predicted`` of ``Task.sampled``: the confusion matrix; of many classes,
     the most frequent confusions.

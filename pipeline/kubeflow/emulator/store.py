@@ -1,4 +1,4 @@
-"""What the emulated backend keeps: objects in a folder, numbers of artifacts, cached executions.
+"""The state of the emulated backend: objects in a folder, numbers of artifacts, cached executions.
 
 The folder replaces object stores: it contains objects, and no empty folders.
 """

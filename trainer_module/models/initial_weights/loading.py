@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
     carried: tuple[str, ...] = ()
     """Features whose ids have changed, and whose rows were carried over by token."""
     moves: Mapping[str, transform_graph_match.Move] = MappingProxyType({})
-    """Of a warm start: path of each such variable -> the places that its rows had before."""
+    """Path of each variable of a warm start -> the places that its rows had before."""
     rescaled: tuple[str, ...] = ()
     """Of a warm start: sentences about numbers that have another scale than before."""
 
